@@ -2,8 +2,8 @@
 
 Two parts, both here without any network:
 
-* :func:`make_corpus` draws pairs from a grammar that knows which word came from which, so every pair carries its
-  true word alignment, and the split into training, dev and test is by construction.
+* :func:`make_corpus` splits 15,000 pairs that a grammar has written (scripts/everyday_grammar). The grammar records
+  which word came from which, so every pair has its true word alignment.
 * :func:`load_handwritten` reads sentences written by hand: talk as it is, idioms, unnamed subjects, ambiguities.
   :func:`load_handwritten_aligned` reads those whose words were also linked by hand.
 

@@ -1,14 +1,14 @@
-"""A corpus drawn from the grammar of everyday sentences, split so that the test holds what training never saw.
+"""The bundled corpus of everyday sentences, split so that the test holds combinations that training never saw.
 
 Used from chapter 10 on.
 """
 
 import hashlib
-import random
+import lzma
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from attn_course.data.everyday.grammar import CONSTRUCTIONS, Draw, Words
+from importlib.resources import files
 
 __all__ = ["AlignedPair", "EverydayCorpus", "make_corpus", "split_of"]
 
@@ -97,60 +97,45 @@ def split_of(combination: tuple[str, ...]) -> str:
     return _SPLITS[combination]
 
 
-def to_pair(ja: Words, en: Words, construction: str = "", combinations=()) -> AlignedPair:
-    places: dict[int, list[int]] = {}
-    for j, (_, link) in enumerate(ja):
-        if link >= 0:
-            places.setdefault(link, []).append(j)
-    alignment = frozenset(
-        (i, j) for i, (_, link) in enumerate(en) if link >= 0 for j in places.get(link, ())
-    )
-    return AlignedPair(
-        tuple([word for word, _ in ja]),
-        tuple([word for word, _ in en]),
-        alignment,
-        construction,
-        tuple(combinations),
-    )
-
-
-MAX_WORDS = 14  # of Japanese, punctuation not counted
 MIN_SEEN = 5  # times that a word of dev or test occurs in training
-MAX_DRAWS = 100  # for each pair that is asked for; about one is needed
 
 
-def draw_pair(draw: Draw) -> AlignedPair:
-    """One pair of a construction that is drawn by its weight."""
-    while True:
-        draw.start()
-        name = draw.pick(_WEIGHTED)
-        ja, en = CONSTRUCTIONS[name][0](draw)
-        if sum(word not in ("、", "。") for word, _ in ja) <= MAX_WORDS:
-            return to_pair(ja, en, name, draw.combinations)
-
-
-_WEIGHTED = [name for name, (_, weight) in CONSTRUCTIONS.items() for _ in range(weight)]
+def read_pairs() -> Iterator[AlignedPair]:
+    """Read the pairs of the file, which scripts/write_everyday_corpus.py wrote with a grammar."""
+    data = (files("attn_course.data.everyday") / "everyday.tsv.xz").read_bytes()
+    for line in lzma.decompress(data).decode("utf-8").splitlines():
+        ja, en, links, construction, combinations = line.split("\t")
+        alignment = frozenset(tuple(map(int, link.split("-"))) for link in links.split())
+        yield AlignedPair(
+            tuple(ja.split(" ")),
+            tuple(en.split(" ")),
+            alignment,
+            construction,
+            tuple(
+                tuple(words.split("|")) for words in combinations.split(";") if combinations
+            ),
+        )
 
 
 def make_corpus(
-    num_pairs: int = 6000, *, seed: int = 0, num_dev: int = 500, num_test: int = 500
+    num_pairs: int = 6000, *, num_dev: int = 500, num_test: int = 500
 ) -> EverydayCorpus:
-    """Draw pairs of sentences from the grammar, all different, the same on every computer.
+    """Split the first pairs of the bundled file into training, dev and test.
 
     The split is by construction. A *combination* is who does what to what (mother, buy, book), whatever the tense,
-    the order of the words, the time and the rest. One in ten belongs to the test and one in ten to dev, and no
-    training sentence holds any of these. A test sentence holds at least one of the test's, a dev sentence one of
-    dev's. Yet every word of dev and test occurs in training, five times at least, and so does every construction.
+    the order of the words, the time and the rest. One combination in ten belongs to the test and one in ten to dev,
+    and no training sentence contains any of these. A test sentence contains at least one combination of the test, a
+    dev sentence one of dev. Every word of dev and test occurs at least five times in training, and so does every
+    construction.
 
     Args:
         num_pairs: of all three parts together.
-        seed: another seed draws other pairs; what belongs to which part stays.
         num_dev: how many of the pairs are for choosing settings.
-        num_test: how many are for the last judgement.
+        num_test: how many are for the final evaluation.
 
     Raises:
-        ValueError: if fewer than 500 pairs are left for training, too few to hold every word; or if more are
-            asked for than the grammar gives, which is more than 180,000 of all kinds together.
+        ValueError: if fewer than 500 pairs are left for training, too few to contain every word; or if the file has
+            fewer pairs than are asked for.
 
     Example:
         >>> corpus = make_corpus(2000, num_dev=100, num_test=100)
@@ -163,53 +148,33 @@ def make_corpus(
             f"num_pairs ({num_pairs}) less num_dev ({num_dev}) and num_test ({num_test}) must leave at least 500 pairs "
             "for training, or words of the test would be missing there"
         )
-    draw = Draw(random.Random(seed))
-    wanted = {"train": num_train, "dev": num_dev, "test": num_test}
-    parts: dict[str, list[AlignedPair]] = {"train": [], "dev": [], "test": []}
-    seen: set[tuple[str, ...]] = set()
-    ja_words: Counter[str] = Counter()
-    en_words: Counter[str] = Counter()
-    constructions: set[str] = set()
-    waiting: list[tuple[str, AlignedPair]] = []
-    draws = 0
-
-    def place(part: str, pair: AlignedPair) -> None:
-        known = min(
-            *(ja_words[word] for word in pair.ja), *(en_words[word] for word in pair.en)
-        )
-        if len(parts[part]) < wanted[part] and known >= MIN_SEEN:
-            parts[part].append(pair)
-
-    while (
-        len(parts["train"]) < num_train
-        or len(parts["dev"]) < num_dev
-        or len(parts["test"]) < num_test
-    ):
-        draws += 1
-        if draws > MAX_DRAWS * num_pairs:
-            num_different = sum(len(part) for part in parts.values())
-            raise ValueError(
-                f"num_pairs ({num_pairs}) is more than the grammar gives: {num_different} different pairs in "
-                f"{draws - 1} draws"
-            )
-        pair = draw_pair(draw)
+    candidates: dict[str, list[AlignedPair]] = {"train": [], "dev": [], "test": []}
+    for pair in read_pairs():
         kinds = {split_of(combination) for combination in pair.combinations}
-        if len(kinds - {"train"}) > 1:  # holds one of dev and one of the test
-            continue
-        part = "test" if "test" in kinds else "dev" if "dev" in kinds else "train"
-        if pair.ja in seen or (len(parts["train"]) == num_train and part == "train"):
-            continue
-        seen.add(pair.ja)
-        if part == "train":
-            parts[part].append(pair)
-            ja_words.update(pair.ja)
-            en_words.update(pair.en)
-            constructions.add(pair.construction)
-            if len(parts["train"]) == num_train:  # now it is known which words training has
-                for other, kept in waiting:
-                    place(other, kept)
-        elif len(parts["train"]) < num_train:
-            waiting.append((part, pair))
-        elif pair.construction in constructions:
-            place(part, pair)
-    return EverydayCorpus(**parts)
+        if not {"dev", "test"} <= kinds:
+            part = "test" if "test" in kinds else "dev" if "dev" in kinds else "train"
+            candidates[part].append(pair)
+    train = candidates["train"][:num_train]
+    ja_words = Counter(word for pair in train for word in pair.ja)
+    en_words = Counter(word for pair in train for word in pair.en)
+
+    def is_covered(pair: AlignedPair) -> bool:
+        """Tell whether training contains its words often enough."""
+        counts = [
+            *(ja_words[word] for word in pair.ja),
+            *(en_words[word] for word in pair.en),
+        ]
+        return min(counts) >= MIN_SEEN
+
+    dev, test = (
+        [pair for pair in candidates[part] if is_covered(pair)][:size]
+        for part, size in (("dev", num_dev), ("test", num_test))
+    )
+    corpus = EverydayCorpus(train, dev, test)
+    sizes = len(train), len(dev), len(test)
+    if sizes != (num_train, num_dev, num_test):
+        raise ValueError(
+            f"num_pairs ({num_pairs}): the bundled file has {sizes[0]:,} pairs for training, {sizes[1]:,} for dev and "
+            f"{sizes[2]:,} for the test, but {num_train:,}, {num_dev:,} and {num_test:,} are asked for"
+        )
+    return corpus

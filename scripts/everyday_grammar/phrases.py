@@ -13,7 +13,7 @@ phrases into the order of either language. What makes the English certain:
 import random
 from collections.abc import Callable, Sequence
 
-from attn_course.data.everyday.lexicon import (
+from everyday_grammar.lexicon import (
     ADJECTIVES,
     ANY,
     ASKED,
@@ -115,11 +115,7 @@ def doers(event: Event, people: Sequence[Person]) -> list[Person]:
     if event.doers == "a":
         return [p for p in people if p.adult]
     if event.doers == "k":
-        return [
-            p
-            for p in people
-            if not p.adult or p.key in ("we", "they", "hanako", "yumi", "kenta")
-        ]
+        return [p for p in people if not p.adult or p.key in ("we", "they", "hanako", "yumi", "kenta")]
     return list(people)
 
 
@@ -142,9 +138,7 @@ def adjective_before(g: Draw, key: str) -> tuple[Words, Words]:
     """An adjective before a noun: 面白い, 静か な."""
     adjective, link = ADJECTIVES[key], g.link()
     return (
-        tied(
-            adjective.stem + "い" if adjective.kind == "i" else adjective.stem + " な", link
-        ),
+        tied(adjective.stem + "い" if adjective.kind == "i" else adjective.stem + " な", link),
         tied(key, link),
     )
 
@@ -171,9 +165,7 @@ def thing(
         how: one ("a book"), many ("books"), any, this, that, the, counted, or counted before (三 冊 の 本).
     """
     link = g.link()
-    before_ja, before_en = (
-        adjective_before(g, g.pick(adjectives)) if adjectives else ([], [])
-    )
+    before_ja, before_en = adjective_before(g, g.pick(adjectives)) if adjectives else ([], [])
     after = []
     if how.startswith("counted"):
         few = few or noun.key in FEW or noun.counter in MEASURES
@@ -238,9 +230,7 @@ def to(g: Draw, place) -> tuple[Words, Words]:
     return [*ja, ("に", en[0][1])], en
 
 
-def pick_time(
-    g: Draw, event: Event, tense: str, negative: bool = False
-) -> tuple[Words, Words] | None:
+def pick_time(g: Draw, event: Event, tense: str, negative: bool = False) -> tuple[Words, Words] | None:
     options = _times_for(event, tense, negative)
     return g.put(g.pick(options).entry) if options else None
 
@@ -266,11 +256,7 @@ def _times_for(event: Event, tense: str, negative: bool) -> list:
             and not (tense == "habit" and len(time.entry.ja) > 1 and "d" not in event.spans)
             and (time.part == "" or time.part in event.parts)
             and not (time.part == "e" and event.place and not event.place.night)
-            and not (
-                event.place
-                and not event.place.weekend
-                and any("曜" in word for word, _ in time.entry.ja)
-            )
+            and not (event.place and not event.place.weekend and any("曜" in word for word, _ in time.entry.ja))
         ]
     return _TIMES[key]
 
@@ -410,9 +396,7 @@ def clause(
     verb_ja, first, aux, verb_en = predicate(g, event.verb, person, tense, negative, ask)
     ja, en = japanese_opening(g, topic, time_ja), [*first, *subject_en, *aux, *verb_en]
     if event.noun:
-        how = how or (
-            "many" if tense == "habit" else "any" if negative and tense != "now" else "one"
-        )
+        how = how or ("many" if tense == "habit" else "any" if negative and tense != "now" else "one")
         adjectives = (
             event.adjectives
             if event.adjectives
@@ -438,16 +422,10 @@ def clause(
                 options = [c for c in COMPANY if c.en[-1][0] not in person.key]
                 extra_ja, extra_en = g.put(g.pick(options))
             else:
-                extra_ja, extra_en = g.put(
-                    g.pick(WAYS["far" if event.place.key in ("kyoto", "tokyo") else "near"])
-                )
+                extra_ja, extra_en = g.put(g.pick(WAYS["far" if event.place.key in ("kyoto", "tokyo") else "near"]))
         ja += [*extra_ja, *goal_ja]
         en += [*goal_en, *extra_en]
-    elif (
-        event.place
-        and (not event.noun or g.chance(0.6))
-        and not (negative and tense == "now" and event.noun)
-    ):
+    elif event.place and (not event.noun or g.chance(0.6)) and not (negative and tense == "now" and event.noun):
         place_ja, place_en = at(g, event.place, person, event.verb)
         ja += [*place_ja, *noun_ja]
         en += place_en
@@ -460,8 +438,7 @@ def pick_event(g: Draw, *, uses: str = "", going: float = 0.2, noun: bool = Fals
     key = (uses, noun)
     if key not in _CHOSEN:
         _CHOSEN[key] = [
-            [e for e in events if (not uses or uses in e.uses) and (not noun or e.noun)]
-            for events in (EVENTS, GOING)
+            [e for e in events if (not uses or uses in e.uses) and (not noun or e.noun)] for events in (EVENTS, GOING)
         ]
     doing, moving = _CHOSEN[key]
     return g.pick(moving if moving and not noun and g.chance(going) else doing)
@@ -496,9 +473,7 @@ def fill(g: Draw, frame: str, slots: dict, base: int) -> Words:
         parts = []
         for item in frame.split():
             word, _, link = item.partition(":")
-            parts.append(
-                (word[1:-1] if word[0] == "{" else None, word, int(link) if link else -1)
-            )
+            parts.append((word[1:-1] if word[0] == "{" else None, word, int(link) if link else -1))
         _FRAMES[frame] = parts
     out = []
     for slot, word, link in _FRAMES[frame]:

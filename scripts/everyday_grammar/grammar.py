@@ -3,8 +3,8 @@
 :data:`CONSTRUCTIONS` holds, for each name, the function that draws a sentence and how often it is drawn.
 """
 
-from attn_course.data.everyday import acts, clauses, things, wishes
-from attn_course.data.everyday.phrases import CONSTRUCTIONS, Draw, Sentence, Words
+from everyday_grammar import acts, clauses, things, wishes
+from everyday_grammar.phrases import CONSTRUCTIONS, Draw, Sentence, Words
 
 __all__ = [
     "CONSTRUCTIONS",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from attn_course.data.everyday.lexicon import (
+from everyday_grammar.lexicon import (
     ASKED,
     COUNTERS,
     I_UNNAMED,
@@ -21,7 +21,7 @@ from attn_course.data.everyday.lexicon import (
     keyed,
     rows,
 )
-from attn_course.data.everyday.phrases import (
+from everyday_grammar.phrases import (
     NOW,
     Draw,
     Sentence,
@@ -77,9 +77,7 @@ def habit(g: Draw) -> Sentence:
 @construction(4)
 def going_on(g: Draw) -> Sentence:
     event = pick_event(g, uses="g", going=0)
-    negative = event.verb.key in ("見る", "聞く", "勉強する", "読む", "働く") and g.chance(
-        0.4
-    )
+    negative = event.verb.key in ("見る", "聞く", "勉強する", "読む", "働く") and g.chance(0.4)
     return clause(g, event, who(g, event, ask=False), "now", negative=negative)
 
 
@@ -102,9 +100,7 @@ def counted(g: Draw) -> Sentence:
         event = pick_event(g, uses="c", noun=True)
     tense = g.pick(["past", "past", "future"])
     ask = g.chance(0.15)
-    before = (
-        "counted before" if event.noun.counter in COUNTERS and g.chance(0.3) else "counted"
-    )
+    before = "counted before" if event.noun.counter in COUNTERS and g.chance(0.3) else "counted"
     return clause(g, event, who(g, event, ask=ask), tense, ask=ask, how=before)
 
 
@@ -115,9 +111,7 @@ def often(g: Draw) -> Sentence:
     person = who(g, event, ask=False)
     note(g, person, event)
     topic, subject_en = subject(g, person)
-    often_ja, often_en = g.put(
-        g.pick(OFTEN if "h" in event.uses and event.place and not event.goal else OFTEN[:2])
-    )
+    often_ja, often_en = g.put(g.pick(OFTEN if "h" in event.uses and event.place and not event.goal else OFTEN[:2]))
     verb_ja, _, aux, verb_en = predicate(g, event.verb, person, "habit", False, False)
     if event.goal:
         place_ja, place_en = to(g, event.place)
@@ -163,11 +157,7 @@ def what(g: Draw) -> Sentence:
     topic, who_en = subject(g, person)
     time_ja, time_en = g.put(NOW) if tense == "now" else pick_time(g, event, tense)
     verb_ja, first, aux, verb_en = predicate(g, event.verb, person, tense, False, True)
-    place_ja, place_en = (
-        at(g, event.place, person, event.verb)
-        if event.place and g.chance(0.6)
-        else ([], [])
-    )
+    place_ja, place_en = at(g, event.place, person, event.verb) if event.place and g.chance(0.6) else ([], [])
     thing_ = g.link()
     ja = [
         *japanese_opening(g, topic, time_ja),
@@ -220,9 +210,7 @@ def who_did(g: Draw) -> Sentence:
         *tied(" ".join(event.verb.masu), verb),
         ("ました", verb),
     ]
-    return close(
-        g, ja, [("who", asked), *tied(event.verb.past, verb), *noun_en, *time_en], ask=True
-    )
+    return close(g, ja, [("who", asked), *tied(event.verb.past, verb), *noun_en, *time_en], ask=True)
 
 
 @construction(3)
@@ -237,8 +225,7 @@ def where_when(g: Draw) -> Sentence:
         while (
             event.doers
             or not event.place
-            or event.verb.key
-            in ("洗う", "書く", "飲む", "会う", "聞く", "見る", "歌う", "作る", "歩く")
+            or event.verb.key in ("洗う", "書く", "飲む", "会う", "聞く", "見る", "歌う", "作る", "歩く")
         ):
             event = pick_event(g, uses="o", going=0)
         verb_ja, first, aux, verb_en = predicate(g, event.verb, person, "past", False, True)
@@ -247,9 +234,7 @@ def where_when(g: Draw) -> Sentence:
         if event.noun and event.verb.key == "買う":
             this, time_ja, time_en = g.pick(["this", "that"]), [], []
         noun_ja, _, noun_en = thing(g, event.noun, this) if event.noun else ([], [], [])
-        g.combinations.append(
-            (person.key, event.verb.key, "どこ " + (event.noun.key if event.noun else ""))
-        )
+        g.combinations.append((person.key, event.verb.key, "どこ " + (event.noun.key if event.noun else "")))
         if noun_ja:
             noun_ja = [*noun_ja, ("を", -1)]
         if this == "one":
@@ -282,9 +267,7 @@ def where_when(g: Draw) -> Sentence:
             event = pick_event(g, going=1)
         note(g, person, event)
         place_ja, place_en = to(g, event.place)
-        verb_ja, first, aux, verb_en = predicate(
-            g, event.verb, person, g.pick(["past", "future"]), False, True
-        )
+        verb_ja, first, aux, verb_en = predicate(g, event.verb, person, g.pick(["past", "future"]), False, True)
         return close(
             g,
             [*topic, ("いつ", asked), *place_ja, *verb_ja],
@@ -362,9 +345,7 @@ def gives(g: Draw) -> Sentence:
     """I gave my mother a watch; my grandmother gave me a book; I got a hat from Hanako."""
     noun = NOUNS[g.pick(GIFTS)]
     adjectives = [
-        x
-        for x in noun.adjectives
-        if x in ("interesting", "new", "red", "white", "beautiful", "big", "small")
+        x for x in noun.adjectives if x in ("interesting", "new", "red", "white", "beautiful", "big", "small")
     ]
     ja, _, en = thing(g, noun, "one", adjectives if g.chance(0.4) else ())
     time = g.put(g.pick(DAYS))
@@ -391,10 +372,7 @@ def gives(g: Draw) -> Sentence:
             who=([], giver_en),
             time=time,
         )
-    person = g.pick(
-        [PEOPLE["i"], PEOPLE["i"], PEOPLE["we"], I_UNNAMED]
-        + [p for p in TALKERS if not p.relative]
-    )
+    person = g.pick([PEOPLE["i"], PEOPLE["i"], PEOPLE["we"], I_UNNAMED] + [p for p in TALKERS if not p.relative])
     giver = other(g, [*RECEIVERS, FRIEND], person)
     topic, who_en = subject(g, person)
     opening = japanese_opening(g, topic, time[0])
@@ -447,9 +425,7 @@ def sends(g: Draw) -> Sentence:
     g.combinations.append((person.key, verb.key, noun.key))
     topic, who_en = subject(g, person)
     time = g.put(g.pick(DAYS if tense == "past" else LATER))
-    verb_ja, first, aux, verb_en = predicate(
-        g, verb, person, tense, negative and not ask, ask
-    )
+    verb_ja, first, aux, verb_en = predicate(g, verb, person, tense, negative and not ask, ask)
     adjectives = [x for x in noun.adjectives if x in ("long", "short", "beautiful", "new")]
     ja, _, en = thing(
         g,
@@ -511,11 +487,7 @@ def clock(g: Draw) -> Sentence:
     verb, (hours, part_of_day) = VERBS[key], DAILY[key]
     tense = g.pick(["past", "past", "future", "habit"])
     ask, negative = g.chance(0.2), False
-    person = (
-        (YOU if g.chance(0.5) else g.pick(ASKED))
-        if ask
-        else (I_UNNAMED if g.chance(0.1) else g.pick(TALKERS))
-    )
+    person = (YOU if g.chance(0.5) else g.pick(ASKED)) if ask else (I_UNNAMED if g.chance(0.1) else g.pick(TALKERS))
     options = [
         t.entry
         for t in TIMES[tense]
@@ -725,11 +697,7 @@ def lives(g: Draw) -> Sentence:
     place = g.pick(
         [
             PLACES[k]
-            for k in (
-                ("hospital", "bank", "library", "restaurant", "supermarket")
-                if work
-                else ("kyoto", "tokyo")
-            )
+            for k in (("hospital", "bank", "library", "restaurant", "supermarket") if work else ("kyoto", "tokyo"))
         ]
     )
     verb = VERBS["働く" if work else "住む"]
@@ -894,9 +862,7 @@ def please(g: Draw) -> Sentence:
 @construction(3)
 def may(g: Draw) -> Sentence:
     """May I use this car? 使っ て も いい です か."""
-    verb, what_, key = pick_asked(
-        g, ("開ける", "閉める", "読む", "食べる", "飲む", "使う", "借りる")
-    )
+    verb, what_, key = pick_asked(g, ("開ける", "閉める", "読む", "食べる", "飲む", "使う", "借りる"))
     g.combinations.append(("may", verb.key, key))
     return say(
         g,
@@ -948,8 +914,7 @@ def must(g: Draw) -> Sentence:
     verb = VERBS[key]
     person = g.pick([PEOPLE["i"], I_UNNAMED, PEOPLE["we"], *TALKERS])
     while key == "行く" and (
-        (what_ == "company" and not person.adult)
-        or (what_ == "school" and person.key.startswith("grand"))
+        (what_ == "company" and not person.adult) or (what_ == "school" and person.key.startswith("grand"))
     ):
         person = g.pick([PEOPLE["i"], I_UNNAMED, *TALKERS])
     while key == "勉強する" and person.key.startswith("grand"):
@@ -959,11 +924,7 @@ def must(g: Draw) -> Sentence:
     early = what_ == "early"
     evening = key in ("行く", "買う", "洗う", "掃除する", "起きる") or early
     options = TODAY_TOO[:2] if evening else TODAY_TOO
-    time_ja, time_en = (
-        g.put(g.pick(options[1:] if key == "起きる" else options))
-        if g.chance(0.7)
-        else ([], [])
-    )
+    time_ja, time_en = g.put(g.pick(options[1:] if key == "起きる" else options)) if g.chance(0.7) else ([], [])
     if early:
         what_ = part(g, "早く:1", "early:1")
     elif key == "行く":

@@ -1,6 +1,6 @@
 """Sentences of two clauses: when, because, if, before, after, while, and relative clauses."""
 
-from attn_course.data.everyday.lexicon import (
+from everyday_grammar.lexicon import (
     ADJECTIVES,
     EVENTS,
     GOING,
@@ -18,7 +18,7 @@ from attn_course.data.everyday.lexicon import (
     keyed,
     rows,
 )
-from attn_course.data.everyday.phrases import (
+from everyday_grammar.phrases import (
     Draw,
     Sentence,
     at,
@@ -43,7 +43,7 @@ from attn_course.data.everyday.phrases import (
     to,
     who,
 )
-from attn_course.data.everyday.things import COLORS, LOOKED_AT, adjective_end
+from everyday_grammar.things import COLORS, LOOKED_AT, adjective_end
 
 # -- When --------------------------------------------------------------------------------------------
 
@@ -232,8 +232,7 @@ def because(g: Draw) -> Sentence:
             p
             for p in TALKERS
             if not (
-                (key == "exam" or result == "no-school")
-                and p.key in ("mother", "father", "grandmother", "grandfather")
+                (key == "exam" or result == "no-school") and p.key in ("mother", "father", "grandmother", "grandfather")
             )
         ]
     )
@@ -306,9 +305,7 @@ def if_so(g: Draw) -> Sentence:
         g.pick(
             [
                 entry("明日", "tomorrow"),
-                entry("日曜日:1 に:0", "on:0 sunday:1")
-                if False
-                else entry("あさって", "the day after tomorrow"),
+                entry("日曜日:1 に:0", "on:0 sunday:1") if False else entry("あさって", "the day after tomorrow"),
             ]
         )
     )
@@ -381,11 +378,7 @@ def before_after(g: Draw) -> Sentence:
         what = ([*noun_ja, ("を", -1)], noun_en)
     else:
         what = ([], [])
-    time = (
-        g.put(g.pick([entry("毎日", "every day"), entry("いつも", "always")]))
-        if tense == "habit"
-        else ([], [])
-    )
+    time = g.put(g.pick([entry("毎日", "every day"), entry("いつも", "always")])) if tense == "habit" else ([], [])
     clause_ = part(g, ja, en)
     if time[1] and time[1][0][0] == "always":
         return say(
@@ -466,8 +459,7 @@ TRIPS = [
     for going in GOING
     if going.verb.key == "行く"
     for event in EVENTS
-    if event.place is going.place
-    and event.verb.key not in ("働く", "遊ぶ", "休む", "待つ", "撮る", "飲む")
+    if event.place is going.place and event.verb.key not in ("働く", "遊ぶ", "休む", "待つ", "撮る", "飲む")
 ]
 TRIPS = [
     t
@@ -653,17 +645,10 @@ def the_one_who(g: Draw) -> Sentence:
         not event.place
         or event.place.key == "room"
         or event.doers == "k"
-        or (
-            event.noun
-            and event.noun.key in MEALS
-            and event.verb.key == "食べる"
-            and event.place.key == "home"
-        )
+        or (event.noun and event.noun.key in MEALS and event.verb.key == "食べる" and event.place.key == "home")
     ):
         event = pick_event(g, uses="g", going=0)
-    person = g.pick(
-        [p for p in TALKERS if p.pronoun != p.key and (p.adult or event.doers != "a")]
-    )
+    person = g.pick([p for p in TALKERS if p.pronoun != p.key and (p.adult or event.doers != "a")])
     note(g, person, event)
     place = at(g, event.place, None, event.verb)
     noun_ja, _, noun_en = thing(g, event.noun) if event.noun else ([], [], [])
@@ -710,16 +695,10 @@ def i_think(g: Draw) -> Sentence:
         g.combinations.append((noun.key, key, "think"))
         adjective, link, is_ = ADJECTIVES[key], g.link(), g.link()
         copula = "are" if noun.article == "pl" else "is"
-        ja = (
-            [(adjective.stem + "い", link)]
-            if adjective.kind == "i"
-            else [(adjective.stem, link), ("だ", is_)]
-        )
+        ja = [(adjective.stem + "い", link)] if adjective.kind == "i" else [(adjective.stem, link), ("だ", is_)]
         return say(
             g,
-            "{topic} {what} は {adj} と 思い:2 ます:2"
-            if not topic
-            else "{topic} {what} が {adj} と 思い:2 ます:2",
+            "{topic} {what} は {adj} と 思い:2 ます:2" if not topic else "{topic} {what} が {adj} と 思い:2 ます:2",
             "{who} think:2 {what} {be} {adj}",
             topic=(topic, []),
             who=([], who_en),
@@ -731,10 +710,7 @@ def i_think(g: Draw) -> Sentence:
     while (
         "d" not in event.spans
         or event.doers == "k"
-        or (
-            not event.goal
-            and event.verb.key not in ("買う", "読む", "見る", "作る", "勉強する")
-        )
+        or (not event.goal and event.verb.key not in ("買う", "読む", "見る", "作る", "勉強する"))
     ):
         event = pick_event(g, going=0.7)
     doer = other_than_me(g, event)

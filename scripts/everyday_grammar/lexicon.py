@@ -127,9 +127,7 @@ class Noun(NamedTuple):
 def _nouns(table: str) -> dict[str, Noun]:
     out = {}
     for line in table.strip().splitlines():
-        ja, one, many, article, counter, adjectives = (
-            cell.strip() for cell in line.split("|")
-        )
+        ja, one, many, article, counter, adjectives = (cell.strip() for cell in line.split("|"))
         out[one] = Noun(one, ja, one, many, article, counter, tuple(adjectives.split()))
     return out
 
@@ -534,16 +532,10 @@ _EVENTS = """
 def _events(table: str) -> list[Event]:
     out = []
     for line in table.strip().splitlines():
-        verb, nouns, places, spans, parts, uses, adjectives, *doers = (
-            cell.strip() for cell in line.split("|")
-        )
+        verb, nouns, places, spans, parts, uses, adjectives, *doers = (cell.strip() for cell in line.split("|"))
         for noun in nouns.split() or [None]:
             known = NOUNS[noun].adjectives if noun else ()
-            adjectives_here = (
-                known
-                if adjectives == "*"
-                else tuple(a for a in adjectives.split() if a in known)
-            )
+            adjectives_here = known if adjectives == "*" else tuple(a for a in adjectives.split() if a in known)
             for place in places.split():
                 event = Event(
                     VERBS[verb],
@@ -576,9 +568,7 @@ GOING = [
         PLACES[place],
         True,
         "h" + "".join(flag for flag in flags if flag in "dwy"),
-        {"restaurant": "e", "school": "m", "company": "m"}.get(
-            place, "me" if PLACES[place].night else "m"
-        ),
+        {"restaurant": "e", "school": "m", "company": "m"}.get(place, "me" if PLACES[place].night else "m"),
         "".join(flag for flag in flags if flag in "ho"),
         (),
         "a" if place == "company" else "",

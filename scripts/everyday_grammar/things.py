@@ -1,6 +1,6 @@
 """Sentences that say what there is, where it is, how it is and what it costs, and the weather."""
 
-from attn_course.data.everyday.lexicon import (
+from everyday_grammar.lexicon import (
     ADJECTIVES,
     ASKED,
     FEW,
@@ -17,7 +17,7 @@ from attn_course.data.everyday.lexicon import (
     keyed,
     rows,
 )
-from attn_course.data.everyday.phrases import (
+from everyday_grammar.phrases import (
     OWN,
     Draw,
     Sentence,
@@ -56,9 +56,7 @@ SPOTS = {
     ],
 }
 SPOTS = {
-    kind: [
-        ("".join(w.split(":")[0] for w in ja.split()), entry(ja, en)) for ja, en in spots
-    ]
+    kind: [("".join(w.split(":")[0] for w in ja.split()), entry(ja, en)) for ja, en in spots]
     for kind, spots in SPOTS.items()
 }
 LYING = {
@@ -264,9 +262,7 @@ OWNERS = [p for p in TALKERS if p.key not in ("we", "they")]
 COLORS = ("red", "white", "black")
 ROOM = ("large", "beautiful", "old", "new")
 PLAIN = ("english", "french", "mathematics", "history", "music", "homework")
-LOOKED_AT = [
-    n for key, n in NOUNS.items() if n.adjectives and key == n.key and key not in PLAIN
-]
+LOOKED_AT = [n for key, n in NOUNS.items() if n.adjectives and key == n.key and key not in PLAIN]
 
 
 def owner(g: Draw, person: Person) -> tuple[Words, Words]:
@@ -292,9 +288,7 @@ def described(g: Draw, noun: Noun, owned: bool) -> tuple[str, tuple[Words, Words
     return noun.key, item(g, noun, g.pick(["this", "this", "that"]))
 
 
-def adjective_end(
-    g: Draw, key: str, past: bool, negative: bool
-) -> tuple[Words, Words, Words]:
+def adjective_end(g: Draw, key: str, past: bool, negative: bool) -> tuple[Words, Words, Words]:
     """An adjective that ends the sentence, with です: Japanese, and in English the verb's partner and the adjective."""
     adjective, link, copula = ADJECTIVES[key], g.link(), g.link()
     if adjective.kind == "i":
@@ -346,9 +340,7 @@ def it_is_so(g: Draw) -> Sentence:
     copula = ("were" if plural else "was") if past else "are" if plural else "is"
     adjective_ja, not_en, adjective_en = adjective_end(g, key, past, negative)
     very_ja, very_en = (
-        g.put(VERY)
-        if not (ask or negative) and key not in (*COLORS, "delicious") and g.chance(0.3)
-        else ([], [])
+        g.put(VERY) if not (ask or negative) and key not in (*COLORS, "delicious") and g.chance(0.3) else ([], [])
     )
     link = adjective_ja[-1][1]
     ja = [*what_ja, *lone("は"), *very_ja, *adjective_ja]
@@ -559,9 +551,7 @@ def weather(g: Draw) -> Sentence:
         key = g.pick(list(WEATHER))
         now, was = WEATHER[key]
         past = g.chance(0.6)
-        time = g.put(
-            g.pick([t.entry for t in TIMES["past"] if t.span == "h"]) if past else TODAY
-        )
+        time = g.put(g.pick([t.entry for t in TIMES["past"] if t.span == "h"]) if past else TODAY)
         town = g.pick([None, None, "京都", "東京"])
         g.combinations.append(("weather", key, f"{town} {past}"))
         slots = {"time": time, "hot": was if past else now, "be": "was" if past else "is"}
@@ -584,9 +574,7 @@ def weather(g: Draw) -> Sentence:
                 },
             )
         return say(g, "{time} は {hot}:1 です:2", "it {be}:2 {a}:1 {time}", **slots, a=key)
-    fall, rain, rained, raining = g.pick(
-        [("雨", "rain", "rained", "raining"), ("雪", "snow", "snowed", "snowing")]
-    )
+    fall, rain, rained, raining = g.pick([("雨", "rain", "rained", "raining"), ("雪", "snow", "snowed", "snowing")])
     town = g.pick([None, *(PLACES[k] for k in ("kyoto", "tokyo"))])
     where = at(g, town) if town else ([], [])
     kind = g.pick(["past", "now", "future", "ask"])
@@ -611,9 +599,7 @@ def weather(g: Draw) -> Sentence:
             fall=fall,
             rain=rain,
         )
-    time = g.put(
-        g.pick([t.entry for t in TIMES["past"] if t.span in "hd" and "前" not in str(t)])
-    )
+    time = g.put(g.pick([t.entry for t in TIMES["past"] if t.span in "hd" and "前" not in str(t)]))
     if kind == "ask":
         return say(
             g,

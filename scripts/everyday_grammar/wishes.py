@@ -1,6 +1,6 @@
 """Sentences that say what somebody likes, wants, can, must or may do."""
 
-from attn_course.data.everyday.lexicon import (
+from everyday_grammar.lexicon import (
     ASKED,
     I_UNNAMED,
     NOUNS,
@@ -13,7 +13,7 @@ from attn_course.data.everyday.lexicon import (
     entry,
     rows,
 )
-from attn_course.data.everyday.phrases import (
+from everyday_grammar.phrases import (
     Draw,
     Sentence,
     at,
@@ -32,7 +32,7 @@ from attn_course.data.everyday.phrases import (
     tied,
     to,
 )
-from attn_course.data.everyday.things import PETS
+from everyday_grammar.things import PETS
 
 # -- Liking, wanting, being able ---------------------------------------------------------------------
 
@@ -86,9 +86,7 @@ def likes(g: Draw) -> Sentence:
     topic, who_en = subject(g, person)
     if g.chance(0.35):
         event = pick_event(g, uses="h", going=0)
-        while event.doers == "a" or (
-            event.noun and event.noun.key in ("breakfast", "lunch", "dinner")
-        ):
+        while event.doers == "a" or (event.noun and event.noun.key in ("breakfast", "lunch", "dinner")):
             event = pick_event(g, uses="h", going=0)
         note(g, person, event)
         verb = g.link()
@@ -113,9 +111,7 @@ def likes(g: Draw) -> Sentence:
         "like": "likes" if is_third(person) else "like",
     }
     if ask:
-        return say(
-            g, "{who} {what} が 好き:1 です:2", "{do}:2 {who} like:1 {what}", True, **slots
-        )
+        return say(g, "{who} {what} が 好き:1 です:2", "{do}:2 {who} like:1 {what}", True, **slots)
     kind = g.pick(["like", "like", "love", "not"])
     if kind == "not":
         return say(
@@ -161,9 +157,7 @@ def wants_thing(g: Draw) -> Sentence:
     ja, _, en = thing(g, noun, "one", adjectives)
     topic = subject(g, person)
     if person is YOU:
-        return say(
-            g, "{what} が 欲しい:1 です:2", "do:2 you want:1 {what}", True, what=(ja, en)
-        )
+        return say(g, "{what} が 欲しい:1 です:2", "do:2 you want:1 {what}", True, what=(ja, en))
     if not adjectives and g.chance(0.3):
         return say(
             g,
@@ -191,11 +185,7 @@ def wants_to(g: Draw) -> Sentence:
     note(g, person, event)
     ask, negative = person is YOU, person is not YOU and g.chance(0.25)
     topic, who_en = subject(g, person)
-    time = (
-        pick_time(g, event, "future")
-        if g.chance(0.6) and (event.goal or not negative)
-        else None
-    )
+    time = pick_time(g, event, "future") if g.chance(0.6) and (event.goal or not negative) else None
     time_ja, time_en = time or ([], [])
     verb, wish = g.link(), g.link()
     ja = japanese_opening(g, topic, time_ja)
@@ -226,9 +216,7 @@ def wants_to(g: Draw) -> Sentence:
     else:
         frames = "{ja} {verb} {wish}", "{who} {want} {rest}"
         want = "たい です"
-    return say(
-        g, *frames, ask, **slots, wish=(tied(want, wish), []), want=([], [("want", wish)])
-    )
+    return say(g, *frames, ask, **slots, wish=(tied(want, wish), []), want=([], [("want", wish)]))
 
 
 ABLE = rows("""
@@ -278,9 +266,7 @@ def can(g: Draw) -> Sentence:
     else:
         ability, frame = g.put(long), "{who} {able} こと:1 が でき:1 {ending}:1"
     if ask:
-        return say(
-            g, frame, "can:1 {who} {able}", True, who=who_, able=ability, ending="ます"
-        )
+        return say(g, frame, "can:1 {who} {able}", True, who=who_, able=ability, ending="ます")
     return say(
         g,
         frame,
