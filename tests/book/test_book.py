@@ -215,22 +215,16 @@ def wrong_headings(notebook: NotebookNode, chapter_number: int) -> list[str]:
     return found
 
 
-# Chapters that open with one paragraph and one line. The others follow when they are written again.
-SHORT_OPENING = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21}
-
-
-def missing_parts(notebook: NotebookNode, chapter_number: int = 20) -> list[str]:
+def missing_parts(notebook: NotebookNode) -> list[str]:
     titles = [title for cell in markdown_cells(notebook) for level, title, _ in headings(cell.source) if level == 2]
     text = "\n".join(cell.source for cell in markdown_cells(notebook)[:1])
-    short = chapter_number in SHORT_OPENING
     found = [
         f"there is no section {part!r}"
-        for part in (() if short else ("Break it", "Where this comes from")) + ("Exercises", "Recap")
+        for part in ("Exercises", "Recap")
         if not any(part in title for title in titles)
     ]
-    for promise in (() if short else ("**You will build**", "**You will be able to**")) + ("**You need**",):
-        if promise not in text:
-            found.append(f"the opening does not say {promise}")
+    if "**You need**" not in text:
+        found.append("the opening does not say **You need**")
     times = re.search(
         r"^\*About \d+ minutes(?: for the core, \d+ with all optional sections)?; \d+ seconds to run on two CPU cores; "
         r"(\d+) minutes for the exercises \((?:◦+ \d+(?:, )?)+\)\.\*$",
@@ -244,11 +238,9 @@ def missing_parts(notebook: NotebookNode, chapter_number: int = 20) -> list[str]
     return found
 
 
-def wrong_order_of_first_cells(notebook: NotebookNode, chapter_number: int = 20) -> list[str]:
-    cells = notebook.cells
-    if chapter_number in SHORT_OPENING:  # the imports come where a cell first needs them
-        cells = [*cells[:2], *code_cells(notebook)[1:2]]
-    kinds = [(cell.cell_type, tuple(cell.metadata.get("tags", []))) for cell in cells[:3]]
+def wrong_order_of_first_cells(notebook: NotebookNode) -> list[str]:
+    cells = [*notebook.cells[:2], *code_cells(notebook)[1:2]]  # the imports come where a cell first needs them
+    kinds = [(cell.cell_type, tuple(cell.metadata.get("tags", []))) for cell in cells]
     expected = [("code", ("launch", "remove-cell")), ("markdown", ()), ("code", ("imports",))]
     found = [] if kinds == expected else [f"the first cells are {kinds}, not {expected}"]
     for cell in code_cells(notebook)[1:]:
@@ -408,12 +400,12 @@ def test_headings_are_numbered_and_skip_no_level(name):
 
 @each_chapter
 def test_a_chapter_has_all_its_parts(name):
-    assert missing_parts(chapter(name), number_of(name)) == []
+    assert missing_parts(chapter(name)) == []
 
 
 @each_chapter
 def test_a_chapter_begins_with_the_launch_cell_its_promise_and_its_imports(name):
-    assert wrong_order_of_first_cells(chapter(name), number_of(name)) == []
+    assert wrong_order_of_first_cells(chapter(name)) == []
 
 
 def test_the_launch_cell_is_the_same_in_every_chapter_but_for_the_weights_of_chapters_17_and_18():
@@ -662,7 +654,7 @@ def other():
         (wrong_headings(of(markdown("# 5 · Mask\n\n## 5.2 First")), 5), "numbered ['5.2'], not ['5.1']"),
         (wrong_headings(of(markdown("# 5 · Mask\n\n## Going deeper\n\n### 5.2 Why")), 5), "not ['5.1']"),
         (wrong_headings(of(markdown("# 5 · Mask\n\n## Going deeper\n\n## 5.1 Late")), 5), "'5.1 Late' follows it"),
-        (missing_parts(of(markdown("# 5 · Mask"))), "no section 'Break it'"),
+        (missing_parts(of(markdown("# 5 · Mask"))), "no section 'Exercises'"),
         (missing_parts(of(markdown("# 5 · Mask"))), "does not say **You need**"),
         (missing_parts(of(markdown("# 5 · Mask"))), "how long it takes"),
         (missing_parts(of(markdown(f"# 5 · Mask\n\n{TIMES}"), markdown(EXERCISE))), "says 7 minutes for the exercises"),
