@@ -1,9 +1,9 @@
-"""Write book/mistakes.md and a page for each chapter: which exercise recognises which mistake, and what its check says.
+"""Write book/mistakes.md and a page for each chapter: the mistakes that the check of each exercise knows.
 
 python tests/mistakes_page.py    # `make notebooks` runs it
 
-Every line of a chapter's page is there for a wrong answer in tests/answers; test_check.py hands that answer to its
-check and demands this very sentence, and demands that the pages are the ones written here.
+A page lists the mistakes of an exercise in the order in which its check has them. tests/test_check.py makes each
+mistake, demands its sentence, and demands that the pages are the ones written here.
 """
 
 import re
@@ -11,12 +11,11 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from answers import Answer, all_answers
 from docutils.nodes import make_id
 from read_chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_cells, notebook_path
 
 from attn_course import check
-from attn_course.check.exercise import EVERY_CHECK_KNOWS
+from attn_course.check.exercise import EVERY_CHECK_KNOWS, Mistake
 
 BOOK = NOTEBOOKS.parent / "book"
 
@@ -24,11 +23,12 @@ INDEX = """\
 # Mistakes this book answers
 
 Every exercise hands your answer to a check.
-It runs what you wrote on random inputs of many sizes, beside a right answer and beside answers that make a known mistake, and tells you which of them you agree with.
+The check runs your answer on random inputs of many sizes, and compares it with a right answer and with answers that make a known mistake.
+If your answer agrees with one of them, the check names the mistake.
 
-These pages are made from the tests of the checks.
-They hold {wrong} wrong answers to {exercises} exercises, written the way learners write them.
-On every change of the course each of them is handed to its check again, which has to refuse it and to name its mistake, and {right} right answers, the folded solutions among them, have to be accepted.
+The checks know {mistakes} mistakes in {exercises} exercises, and these pages list them all.
+Every check also recognises general mistakes, such as a wrong axis or a constant factor.
+The tests of the course make each mistake of these pages, and demand that the check refuses the answer and names the mistake.
 
 ## What the checks say, chapter by chapter
 
@@ -64,23 +64,20 @@ def pages() -> dict[Path, str]:
         for exercise in exercises(path.name[:2])
         if (match := CHECK.search(exercise.starter))
     }
-    answers = [answer for answer in all_answers() if answer.exercise in book]
-    wrong = [answer for answer in answers if answer.mistake]
-    counts = {"wrong": len(wrong), "right": len(answers) - len(wrong) + len(book), "exercises": len(book)}
-    wrong = [answer for answer in wrong if is_known(answer)]
-    index = INDEX.format(**counts) + by_chapter(book, wrong) + COMMON.format(least=LEAST) + table(book, wrong)
+    counts = {"mistakes": sum(len(known_to(name)) for name in book), "exercises": len(book)}
+    index = INDEX.format(**counts) + by_chapter(book) + COMMON.format(least=LEAST) + table(book)
     found = {BOOK / "mistakes.md": index}
     for chapter in dict.fromkeys(exercise.chapter for exercise in book.values()):
         own = {name: exercise for name, exercise in book.items() if exercise.chapter == chapter}
         path = notebook_path(chapter)
         opening = CHAPTER.format(number=chapter, title=chapter_title(chapter), file=path.name)
-        found[chapter_page(chapter)] = opening + "\n".join(sentences(own, wrong))
+        found[chapter_page(chapter)] = opening + "\n".join(sentences(own))
     return found
 
 
-def is_known(answer: Answer) -> bool:
-    """Whether some check tells this mistake by its name; others are refused with the first difference alone."""
-    return answer.mistake in EVERY_CHECK_KNOWS or answer.mistake in getattr(check, answer.exercise).mistakes
+def known_to(name: str) -> dict[str, Mistake]:
+    """The mistakes of one exercise, by their names."""
+    return getattr(check, name).mistakes
 
 
 def chapter_page(chapter: int) -> Path:
@@ -91,40 +88,37 @@ def chapter_title(chapter: int) -> str:
     return headings(markdown_cells(chapter)[0].source)[0][1]
 
 
-def by_chapter(book: dict[str, Exercise], wrong: list[Answer]) -> str:
-    """One row for each chapter: how much its checks know."""
+def by_chapter(book: dict[str, Exercise]) -> str:
+    """One row for each chapter: how many mistakes its checks know."""
     rows = ["| chapter | exercises | mistakes they know |", "|---|---|---|"]
     for chapter in dict.fromkeys(exercise.chapter for exercise in book.values()):
-        own = {name for name, exercise in book.items() if exercise.chapter == chapter}
-        known = {(answer.exercise, answer.mistake) for answer in wrong if answer.exercise in own}
+        own = [name for name, exercise in book.items() if exercise.chapter == chapter]
         page = f"[{chapter_title(chapter)}]({chapter_page(chapter).name})"
-        rows.append(f"| {page} | {len(own)} | {len(known)} |")
+        rows.append(f"| {page} | {len(own)} | {sum(len(known_to(name)) for name in own)} |")
     return "\n".join(rows) + "\n"
 
 
-def table(book: dict[str, Exercise], wrong: list[Answer]) -> str:
+def table(book: dict[str, Exercise]) -> str:
     """One row for each mistake that several exercises know; those that most recognise first."""
-    known = defaultdict(set)
-    for answer in wrong:
-        known[answer.mistake].add(book[answer.exercise])
+    known = defaultdict(list)
+    for name, exercise in book.items():
+        for mistake in known_to(name):
+            known[mistake].append(exercise)
     rows = ["| mistake | exercises |", "|---|---|"]
     for mistake in sorted(known, key=lambda mistake: (-len(known[mistake]), mistake)):
         if len(known[mistake]) >= LEAST:
-            found = sorted(known[mistake], key=lambda exercise: (exercise.chapter, exercise.number))
-            rows.append(f"| {mistake} | {', '.join(map(own_place, found))} |")
+            rows.append(f"| {mistake} | {', '.join(map(own_place, known[mistake]))} |")
     return "\n".join(rows) + "\n"
 
 
-def sentences(book: dict[str, Exercise], wrong: list[Answer]) -> list[str]:
+def sentences(book: dict[str, Exercise]) -> list[str]:
     lines = []
     for name, exercise in book.items():
         lines += [f"({label(exercise)})=", f"## {number(exercise)} · {exercise.title}", ""]
         lines += [link(exercise, "To the exercise"), ""]
-        for mistake in dict.fromkeys(answer.mistake for answer in wrong if answer.exercise == name):
-            own = getattr(check, name).mistakes.get(mistake)
-            says = [] if own and (own.answer or own.sign) else [EVERY_CHECK_KNOWS[mistake]]
-            says += [linked(own.says)] if own else []
-            lines.append(f"- *{mistake}*: {' '.join(says)}")
+        for key, mistake in known_to(name).items():
+            symptom = [] if mistake.answer or mistake.sign else [EVERY_CHECK_KNOWS[key]]
+            lines.append(f"- *{key}*: {' '.join([*symptom, linked(mistake.says)])}")
         lines.append("")
     return lines
 

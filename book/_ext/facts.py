@@ -1,4 +1,4 @@
-"""What the first page says of the course, counted when the book is built: hours, exercises, wrong answers, how to cite.
+"""What the first page says of the course, counted when the book is built: hours, exercises, mistakes, how to cite.
 
 In the source stands {{ name }}.
 """
@@ -35,7 +35,7 @@ def bibtex(citation: dict[str, Any]) -> str:
 def facts(root: Path = ROOT) -> dict[str, str]:
     chapters = minutes.chapters()
     page = (root / "book" / "mistakes.md").read_text(encoding="utf-8")
-    wrong, exercises = map(int, re.search(r"(\d+) wrong answers to (\d+) exercises", page).groups())
+    mistakes, exercises = map(int, re.search(r"(\d+) mistakes in (\d+) exercises", page).groups())
 
     def core(numbers: range) -> str:
         return minutes.hours(sum(minutes.rounded(c.core.minutes) for c in chapters if c.number in numbers))
@@ -44,7 +44,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     return {
         "chapters": str(len(chapters)),
         "exercises": str(exercises),
-        "wrong_answers": f"{wrong:,}",
+        "known_mistakes": f"{mistakes:,}",
         "hours": core(everything),
         "hours_with_details": minutes.hours(sum(minutes.rounded(c.whole.minutes) for c in chapters)),
         "hours_of_exercises": minutes.hours(sum(c.exercises.total() for c in chapters)),
