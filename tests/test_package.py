@@ -1,14 +1,12 @@
 """The package itself: its names are there, each from its module, and none is imported before it is used."""
 
 import ast
-import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from read_chapters import NOTEBOOKS, ROOT
 
 import attn_course
 import attn_course.training
@@ -25,9 +23,7 @@ def modules_after(code: str) -> set[str]:
 
 
 @packages
-def test_importing_the_package_imports_none_of_its_modules(package):
-    ours = {name for name in modules_after(f"import {package.__name__}") if name.startswith("attn_course")}
-    assert ours == {"attn_course", package.__name__}
+def test_importing_the_package_does_not_import_torch(package):
     assert "torch" not in modules_after(f"import {package.__name__}")
 
 
@@ -37,34 +33,19 @@ def test_all_of_attention_comes_without_what_draws_scores_and_cuts_words():
 
 def test_a_translator_comes_without_what_trains_and_scores_one():
     modules = modules_after("from attn_course.translator import Translator")
-    assert modules & HEAVY == set()
-    ours = {name for name in modules if name.startswith("attn_course.training.")}
-    needed = {"carry_over", "checkpoint", "folder", "model", "settings"}
-    assert ours == {f"attn_course.training.{name}" for name in needed}
-    assert modules & {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"} == set()
-
-
-def test_every_argument_can_be_given_by_its_name_and_a_switch_in_no_other_way():
-    left_out = {"everyday", "check", "cli.py"}  # words of a grammar, wrong answers, and typer's own rules
-    source, functions = Path(attn_course.__file__).parent, []
-    for path in source.rglob("*.py"):
-        if not left_out & set(path.relative_to(source).parts):
-            tree = ast.parse(path.read_text("utf-8"))
-            functions += [(path.name, f.name, f.args) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)]
-    assert len(functions) > 700
-    for *where, arguments in functions:
-        assert not arguments.posonlyargs, where
-        switches = [d for d in arguments.defaults if isinstance(d, ast.Constant) and isinstance(d.value, bool)]
-        assert where[1].startswith("_") or not switches, where
+    unneeded = {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"}
+    assert modules & (HEAVY | unneeded | {"attn_course.training.loop"}) == set()
 
 
 def parts_of_the_package(kind):
     """Every class or function of the package but those of the checks, with its file."""
     source = Path(attn_course.__file__).parent
     for path in sorted(source.rglob("*.py")):
-        if "check" not in path.relative_to(source).parts:
+        if not {"check", "exercises"} & set(path.relative_to(source).parts):
             yield from (
-                (path.name, node) for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, kind)
+                (path.relative_to(source).as_posix(), node)
+                for node in ast.walk(ast.parse(path.read_text("utf-8")))
+                if isinstance(node, kind)
             )
 
 
@@ -76,6 +57,15 @@ def test_what_holds_settings_or_results_cannot_be_changed_afterwards():
         if call.startswith("dataclass") and "frozen=True" not in call
     ]
     assert sorted(changing) == ["FixedCache", "GrowingCache", "MhaCache"]  # Burn's caches grow in place
+
+
+def test_a_public_function_takes_a_switch_by_its_name_only():
+    for file, f in parts_of_the_package(ast.FunctionDef):
+        if file.startswith("data/everyday/") or file == "cli.py":  # words of a grammar, and typer's own rules
+            continue
+        assert not f.args.posonlyargs, (file, f.name)
+        switches = [d for d in f.args.defaults if isinstance(d, ast.Constant) and isinstance(d.value, bool)]
+        assert not switches or f.name.startswith("_"), (file, f.name)
 
 
 ALIKE = {
@@ -90,50 +80,13 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("argument", ALIKE)
-def test_an_argument_that_is_left_out_means_the_same_everywhere(argument):
-    found = []
+def test_an_argument_of_attention_has_the_same_default_everywhere():
     for file, f in parts_of_the_package(ast.FunctionDef):
         places = f.args.posonlyargs + f.args.args
-        given = [None] * (len(places) - len(f.args.defaults)) + f.args.defaults + f.args.kw_defaults
-        for place, default in zip(places + f.args.kwonlyargs, given, strict=True):
-            if place.arg == argument and default is not None:
-                assert ast.unparse(default) == ALIKE[argument], (file, f.name)
-                found.append(f.name)
-    assert len(found) > 1
-
-
-def defaults_of(tree: ast.AST, name: str) -> dict[str, str]:
-    """What the public functions and classes below a node take for what is left out, by their dotted names."""
-    found = {}
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
-            places = node.args.posonlyargs + node.args.args
-            given = [None] * (len(places) - len(node.args.defaults)) + node.args.defaults + node.args.kw_defaults
-            pairs = zip(places + node.args.kwonlyargs, given, strict=True)
-            found[f"{name}.{node.name}"] = [(a.arg, default) for a, default in pairs if default is not None]
-        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            fields = [field for field in node.body if isinstance(field, ast.AnnAssign) and field.value is not None]
-            found[f"{name}.{node.name}"] = [(ast.unparse(field.target), field.value) for field in fields]
-            found |= defaults_of(node, f"{name}.{node.name}")
-    return {
-        where: values if isinstance(values, str) else ", ".join(f"{n}={ast.unparse(d)}" for n, d in values)
-        for where, values in found.items()
-        if values
-    }
-
-
-def test_what_is_left_out_means_what_it_always_meant():
-    """Whoever relies on a default relies on its value: a change of one is a change of this table, on purpose."""
-    source, lines = Path(attn_course.__file__).parent, []
-    for path in sorted(source.rglob("*.py")):
-        if "check" not in path.relative_to(source).parts:
-            module = ".".join(path.relative_to(source).with_suffix("").parts)
-            lines += [
-                f"{where}: {said}" for where, said in defaults_of(ast.parse(path.read_text("utf-8")), module).items()
-            ]
-    assert len(lines) > 150
-    assert lines == (ROOT / "tests" / "data" / "defaults.txt").read_text("utf-8").splitlines()
+        defaults = [None] * (len(places) - len(f.args.defaults)) + f.args.defaults + f.args.kw_defaults
+        for place, default in zip(places + f.args.kwonlyargs, defaults, strict=True):
+            if place.arg in ALIKE and default is not None:
+                assert ast.unparse(default) == ALIKE[place.arg], (file, f.name)
 
 
 @packages
@@ -165,25 +118,3 @@ def test_a_name_that_is_not_there_is_an_error_like_any_other(package):
         _ = package.attenton
     with pytest.raises(ImportError, match="cannot import name 'attenton'"):
         from attn_course import attenton  # noqa: F401
-
-
-def test_a_test_file_is_named_after_what_it_tests():
-    source, tests = Path(attn_course.__file__).parent, Path(__file__).parent
-    parts = [
-        path.relative_to(source).with_suffix("").parts for path in source.rglob("*") if "__pycache__" not in str(path)
-    ]
-    modules = {name for part in parts for name in (part[-1], "_".join(part))}
-    named = {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
-    # The package's own names, and what many modules do: where dropout acts.
-    assert named - modules == {"package", "dropout"}
-    chapters = {path.name for path in (tests / "chapters").glob("test_*.py")}
-    assert chapters == {f"test_chapter_{path.name[:2]}.py" for path in NOTEBOOKS.glob("*.ipynb")}
-
-
-def test_contributing_names_every_module_once():
-    source = Path(attn_course.__file__).parent
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    modules = text.partition("\n## The modules of")[2].partition("\n## ")[0].partition("\n")[2]
-    named = re.findall(r"`(\w+)`", modules)
-    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert sorted(named) == sorted(there - {"__init__", "__main__"})
