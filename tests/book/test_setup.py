@@ -81,12 +81,6 @@ def test_a_python_that_is_too_old_is_one_sentence(clone, tmp_path):
     assert not (clone / ".venv").exists()
 
 
-def test_no_python_at_all_is_one_sentence(clone):
-    run = setup(clone, PYTHON="no-such-python")
-    assert (run.returncode, run.stderr.count("\n")) == (1, 1)
-    assert "(no-such-python is: none)" in run.stderr
-
-
 def test_a_missing_venv_is_one_sentence(clone, tmp_path):
     run = setup(clone, PYTHON=stand_in(tmp_path, ensurepip=1))
     assert (run.returncode, run.stderr.count("\n")) == (1, 1)
@@ -171,17 +165,6 @@ def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
 
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
-def test_make_without_a_target_lists_the_commands(clone):
-    run = make(clone)
-    assert run.returncode == 0
-    commands = " ".join(line.split()[1] for line in run.stdout.splitlines())
-    assert commands == (
-        "help book serve pdf weight lab copy test check types tools "
-        "seeds machines accelerator notebooks gpu address clean"
-    )
-
-
-@pytest.mark.skipif(MAKE is None, reason="there is no make")
 def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compiled(clone, tmp_path, monkeypatch):
     setup(clone, PYTHON=stand_in(tmp_path))
     executable(clone / ".venv/bin/python", 'echo "$* [$PYTHONDONTWRITEBYTECODE] $MPLCONFIGDIR" >>asked; exit 0')
@@ -222,12 +205,6 @@ def test_the_book_is_built_when_a_source_changed_and_its_warnings_are_failures_u
 
 def test_what_runs_where_is_wired_together():
     run = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert [line for line in run.splitlines() if line.startswith("make ")] == [
-        "make types",
-        "make test STRICT=1",
-        "make tools STRICT=1",
-        "make accelerator STRICT=1",
-    ]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     called = run
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
@@ -239,15 +216,12 @@ def test_what_runs_where_is_wired_together():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
     for command in ("types", "test", "seeds", "machines", "accelerator", "gpu"):
         assert f"make {command}" in called, f"nobody runs make {command}"
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
-    assert [hook["language"] for repo in hooks for hook in repo["hooks"]] == ["system"] * len(hooks[0]["hooks"])
 
 
 def test_requirements_pin_everything_that_the_package_names():
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     wanted = [line for line in lines if line and not line.startswith("#")]
     assert all("==" in line for line in wanted)
-    assert "torch==2.13.0" in wanted
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"].values()
     named = [*project["build-system"]["requires"], *project["project"]["dependencies"], *(n for e in extras for n in e)]
@@ -303,7 +277,7 @@ def test_every_pin_allows_the_oldest_python_that_is_promised():
     assert not refused, f"Python {OLDEST} cannot install: {'; '.join(refused)}"
 
 
-@pytest.mark.parametrize("python", [OLDEST, "3.12.0", "3.13.0", "3.14.0"])
+@pytest.mark.parametrize("python", [OLDEST, "3.14.0"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_pins_name_everything_that_they_need_and_agree(system, python):
     short = ".".join(python.split(".")[:2])
