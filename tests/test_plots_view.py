@@ -6,12 +6,8 @@ import html
 import io
 import json
 import re
-import shutil
-import subprocess
-import sys
 import warnings
 import xml.etree.ElementTree as ET
-import zipfile
 from urllib.parse import unquote
 
 import numpy as np
@@ -20,7 +16,6 @@ import torch
 from matplotlib.colors import to_hex
 from nbval_numbers import PACKED, Text, _unpack, difference
 from PIL import Image
-from read_chapters import ROOT
 
 from attn_course import attention, make_causal_mask, make_padding_mask, plots
 from attn_course.plots.colours import sequential
@@ -175,7 +170,7 @@ def test_a_weight_that_differs_by_two_units_is_seen_wherever_it_is():
     assert Text(stored.html) != Text(plots.attention_view(w, list("abcde"), precision=3).html)
 
 
-@pytest.mark.parametrize("precision", [1, 2, 3, 4])
+@pytest.mark.parametrize("precision", [1, 4])
 def test_every_weight_is_in_the_html(precision):
     w = weights(2, 3, 5, 7)
     w[0, 0, 0, :2] = torch.tensor([0.0, 1.0])
@@ -201,17 +196,10 @@ def test_the_still_image_shows_the_first_head_in_the_colours_of_a_heatmap(precis
     assert (colors[:, 9:] == 0xE9).all()
 
 
-def test_the_still_image_names_every_token_and_the_head():
-    words = [e.text for e in still_svg(plots.attention_view(weights(2, 3, 7, 11), ENGLISH, JAPANESE)).iter() if e.text]
-    assert words == [*ENGLISH, *JAPANESE, "0", "1 weight", "layer 1, head 1"]
-
-
 @pytest.mark.parametrize(
     ("token", "short"),
     [
-        ("Donaudampfschiff", "Donaudampfschiff"),
         ("Donaudampfschiffe", "Donauda…iffe"),
-        ("図書館学会誌", "図書館学会誌"),
         ("図書館情報学会誌編集", "図書館…編集"),
     ],
 )
@@ -241,20 +229,6 @@ def test_the_text_names_every_head_token_and_weight():
             numbers = [f"{w:.2f}" if ok else "-" for w, ok in zip(W[layer, head, query], may, strict=True)]
             assert line.split() == [ENGLISH[query], *numbers]
     assert len(lines) == 1 + 6 * 9
-
-
-def test_one_head_alone_is_not_counted():
-    view = plots.attention_view(weights(7, 11), ENGLISH, JAPANESE)
-    assert view.text.splitlines()[1].split() == JAPANESE
-    assert data_of(view)["name"] == "weight: queries down, keys across"
-    assert [e.text for e in still_svg(view).iter() if e.text][-2:] == ["0", "1 weight"]
-
-
-def test_the_text_of_many_weights_is_short_and_says_where_the_others_are():
-    text = big().text
-    assert "head 3\n" in text
-    assert "head 4\n" not in text
-    assert text.splitlines()[-1] == "and 9 more of the same size, to head 12; their numbers are in the HTML"
 
 
 def test_as_many_numbers_stand_in_the_text_as_the_module_says_and_not_one_more():
@@ -287,11 +261,6 @@ def test_a_head_too_large_for_a_browser_is_a_still_picture_that_says_so(shown):
         assert place == pytest.approx((int(text[1:]) + 0.5) * size[text[0] == "q"], abs=3)
 
 
-def test_hidden_cells_are_dashes_in_the_text():
-    view = plots.attention_view(weights(2, 3, 3), list("abc"), mask=make_causal_mask(3), precision=1)
-    assert [line.split()[1:].count("-") for line in view.text.splitlines() if line[0] in "abc"] == [2, 1, 0] * 2
-
-
 def test_heads_and_layers_may_have_names():
     w = weights(2, 3, 4, 4)
     named = plots.attention_view(w, list("abcd"), layers=["low", "high"], names=list("xyz"))
@@ -305,13 +274,6 @@ def test_heads_and_layers_may_have_names():
     assert two.text.splitlines()[1::6] == ["scaled", "not scaled"]
     assert two.html == plots.attention_view([w[0, 0], w[0, 1]], list("abcd"), names=["scaled", "not scaled"]).html
     assert plots.attention_view(w[:1], list("abcd"), layers=["layer 1"]).text.splitlines()[1] == "head 1"
-
-
-def test_each_of_several_heads_and_layers_is_said_over_its_table():
-    said = lambda view: [line for line in view.text.splitlines() if "layer" in line or "head" in line][-4:]  # noqa: E731
-    assert said(plots.attention_view(weights(2, 2, 3, 3), list("abc"))) == [
-        f"layer {layer}, head {head}" for layer in (1, 2) for head in (1, 2)
-    ]
 
 
 def test_tokens_without_a_shape_get_one():
@@ -362,26 +324,20 @@ MISTAKES = [
     ((weights(3, 3), "abc"), {}, r"queries must be a list of tokens, not one string 'abc'"),
     ((weights(3), ["a"]), {}, r"must have axes \(T, S\), \(H, T, S\) or \(L, H, T, S\)$"),
     ((weights(2, 1, 2, 3, 3), ABC), {}, r"take one sentence of the batch, for instance weights\[:, 0\]"),
-    ((weights(1, 2, 1, 2, 3, 3), ABC), {}, r"must have axes \(T, S\), \(H, T, S\) or \(L, H, T, S\)$"),
     ((weights(1, 2, 3, 3), ABC), {}, r"looks like a batch of one sentence: hand in weights\[0\]"),
     ((weights(0, 3, 3), ABC), {}, r"weights of shape \(0, 3, 3\) has nothing to draw"),
-    ((weights(2, 0, 0), []), {}, r"weights of shape \(2, 0, 0\) has nothing to draw"),
     (([], []), {}, r"weights of shape \(0,\) must have axes"),
-    (({}, []), {}, r"weights of shape \(0,\) must have axes"),
     (([weights(2, 2), weights(3, 3)], AB), {}, r"shapes \(2, 2\) and \(3, 3\) must have one shape"),
     ((2 * torch.eye(2), AB), {}, r"weight runs from 0 to 2, outside 0 to 1.* heatmap draws other numbers"),
     ((-torch.eye(2), AB), {"label": "score"}, r"score runs from -1 to 0, outside 0 to 1"),
-    (([[-1.0, -0.0], [-0.0, -1.0]], AB), {}, r"weight runs from -1 to 0, outside 0 to 1"),
     ((torch.eye(2) / 0, AB), {}, r"weight \[0, 1\] is NaN"),
     (([[float("inf")]], ["a"]), {}, r"weight runs from 0 to inf"),
     ((weights(2, 2, 2), AB), {"names": ["x"]}, r"names \(1\) must match the heads \(2\)"),
-    ((weights(2, 2), AB), {"names": ["x"]}, r"names \(1\) must match the heads \(0\)"),
     ((weights(2, 2, 2, 2), AB), {"layers": ["x"]}, r"layers \(1\) must match the layers \(2\)"),
     ((weights(2, 2, 2), AB), {"names": "xy"}, r"names must be a list of names, not one string 'xy'"),
     ((weights(2, 2), AB), {"precision": 5}, r"precision \(5\) must be 1, 2, 3 or 4 digits"),
     ((weights(2, 2), AB), {"mask": torch.zeros(2, 2)}, r"mask must be boolean"),
     ((weights(2, 2), AB), {"q": torch.ones(2, 3)}, r"q and k must be handed in together"),
-    ((weights(2, 2), AB), {"v": torch.ones(2, 3)}, r"q and k must be handed in together"),
     (
         (weights(4, 2, 2), AB),
         {"q": torch.ones(2, 3), "k": torch.ones(2, 3)},
@@ -408,17 +364,6 @@ MISTAKES = [
 def test_an_error_finishes_the_sentence(given, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         plots.attention_view(*given, **options)
-
-
-def test_a_wheel_holds_the_script_and_the_style(tmp_path):
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    shutil.copytree(ROOT / "src" / "attn_course" / "plots", tmp_path / "src" / "attn_course" / "plots")
-    (tmp_path / "src" / "attn_course" / "__init__.py").touch()
-    build = "import setuptools.build_meta as build; print(build.build_wheel('.'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True, check=True)
-    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
-    assert {"attn_course/plots/view.js", "attn_course/plots/view.css", "attn_course/plots/view.py"} <= set(names)
 
 
 # ---------------------------------------------------------------- in a browser
@@ -462,29 +407,6 @@ def test_the_pointer_reads_a_cell(shown, cross):
     tab.mouse.move(0, 0)
     assert marked(tab) == []
     assert answer(tab).startswith("Point at")
-
-
-def test_row_and_column_of_a_cell_stand_out(shown, cross):
-    tab = shown(cross)
-    spots = [(query, key) for query in (2, 3, 4) for key in (5, 6, 7)]  # around the cell, and itself
-    before = {spot: color_at(tab, *spot) for spot in spots}
-
-    def stepped_back():
-        return {spot for spot in spots if np.abs(before[spot] - color_at(tab, *spot)).max() > 8}
-
-    cell(tab, 3, 6).hover()
-    assert stepped_back() == {(2, 5), (2, 7), (4, 5), (4, 7)}  # what is neither in the row nor in the column
-    ring, box = tab.locator(".ring").bounding_box(), cell(tab, 3, 6).bounding_box()
-    assert all(abs(ring[side] - box[side]) <= 3 for side in ring)
-    edge = "(e) => [getComputedStyle(e).borderTopStyle, getComputedStyle(e).borderTopWidth]"
-    assert tab.locator(".ring").evaluate(edge) == ["solid", "2px"]
-    tab.locator("[role=rowheader]").nth(3).hover()
-    assert stepped_back() == {spot for spot in spots if spot[0] != 3}
-    assert not tab.locator(".ring").is_visible()
-    tab.locator("[role=columnheader]").nth(1 + 6).hover()
-    assert stepped_back() == {spot for spot in spots if spot[1] != 6}
-    tab.mouse.move(0, 0)
-    assert stepped_back() == set()
 
 
 def test_nothing_moves_when_something_stands_out(shown, cross):
@@ -581,84 +503,9 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_key_below_shows_the_colours_from_0_to_1(shown):
-    tab = shown(plots.attention_view(W, ENGLISH, JAPANESE, label="share"))
-    assert tab.locator(".key").inner_text().split() == ["0", "1", "share"]  # nothing is masked
-    strip = np.asarray(Image.open(io.BytesIO(tab.locator(".key i").screenshot())).convert("RGB")).astype(float)
-    middle = strip[len(strip) // 2]
-    for place in (0.1, 0.25, 0.5, 0.75, 0.9):
-        expected = np.array(sequential()(place)[:3]) * 255
-        np.testing.assert_allclose(middle[round(place * len(middle))], expected, atol=8)
-
-
-def test_layers_heads_and_panels_are_called_what_they_are(shown):
-    w = weights(2, 3, 4, 5, seed=1)
-    given = [
-        (
-            w,
-            {},
-            "Choose a layer and a head",
-            ["layer 1", "layer 2", "all layers"],
-            ["1", "2", "3", "mean"] * 2 + ["mean"],
-        ),
-        (
-            w,
-            {"layers": ["low", "high"], "names": list("xyz")},
-            "Choose a layer and a head",
-            ["low", "high"],
-            list("xyzxyz"),
-        ),
-        (w[0], {}, "Choose a head", [], ["1", "2", "3", "mean"]),
-        (w[0], {"names": ["head 1", "scaled", "head 2b"]}, "Choose a panel", [], ["1", "scaled", "head 2b"]),
-    ]
-    tab = shown(
-        *(plots.attention_view(w, list("abcd"), list("vwxyz"), **words) for w, words, *_ in given), weights_alone()
-    )
-    for i, (*_, legend, layers, heads) in enumerate(given):
-        view = tab.locator(".attn-view").nth(i)
-        assert view.locator("legend").first.inner_text() == legend
-        assert view.locator(".layer > span").all_inner_texts() == layers
-        said = view.locator(".layer label span").all_inner_texts()
-        assert said == heads
-    titles = tab.locator(".title").all_inner_texts()
-    assert titles[1:3] == ["low, x · weight: queries down, keys across", "head 1 · weight: queries down, keys across"]
-    alone = tab.locator(".attn-view").nth(len(given))
-    assert alone.locator(".heads").count() == 0
-    assert alone.locator(".title").first.inner_text() == "weight: queries down, keys across"
-
-
-def weights_alone():
-    return plots.attention_view(weights(4, 5), list("abcd"), list("vwxyz"))
-
-
-def test_who_looks_nowhere_looks_at_nothing(shown):
-    w = torch.tensor([[0.0, 0.25, 0.75, 0.0], [0.0, 0.0, 0.0, 0.0], [0.125, 0.5, 0.125, 0.25]])
-    tab = shown(plots.attention_view(w, ["a", "b", "c"], ["w", "x", "y", "z"], precision=3))
-    said = []
-    for row in range(3):
-        tab.locator("[role=rowheader]").nth(row).hover()
-        said.append(answer(tab))
-    assert said[:2] == ["query a looks most at y 0.750, x 0.250", "query b looks most at nothing"]
-    assert said[2] == "query c looks most at x 0.500, z 0.250, w 0.125"  # the first of equals
-
-
-def test_cells_are_as_large_as_fits_and_say_their_number_where_it_fits(shown):
-    def size(view, **options):
-        tab = shown(view, **options)
-        return round(cell(tab, 1, 1).bounding_box()["width"]), cell(tab, 1, 1).inner_text() != ""
-
-    assert size(weights_alone()) == (44, True)
-    high = plots.attention_view(weights(30, 3), [f"t{i}" for i in range(30)], list("xyz"))
-    assert size(high) == (24, False)
-    wide = plots.attention_view(weights(3, 60), list("abc"), [f"t{i}" for i in range(60)])
-    assert size(wide) in ((15, False), (16, False))
-    assert size(wide, width=400) == (13, False)
-
-
-@pytest.mark.parametrize("width", [1000, 390])
-def test_long_keys_stand_upright_and_read_upwards_or_downwards_as_their_script_does(shown, width):
+def test_long_keys_stand_upright_and_read_upwards_or_downwards_as_their_script_does(shown):
     keys = ["Donaudampfschiff", "図書館", "a"]
-    tab = shown(plots.attention_view(weights(2, 3), list("ab"), keys), width=width)
+    tab = shown(plots.attention_view(weights(2, 3), list("ab"), keys), width=390)
     heads = tab.locator("[role=columnheader] bdi")
     read = """(es) => es.map((e) => {
       const { writingMode, transform, height, width } = getComputedStyle(e);
@@ -686,13 +533,6 @@ def test_tokens_stay_in_sight_while_the_grid_is_scrolled(shown):
     assert tab.locator("[role=columnheader]").nth(1 + 40).bounding_box()["y"] == pytest.approx(box["y"], abs=1)
     corner = tab.locator(".corner").bounding_box()
     assert (corner["x"], corner["y"]) == pytest.approx((box["x"], box["y"]), abs=1)
-
-
-def test_the_colours_on_the_screen_are_those_of_a_heatmap(shown, cross):
-    tab = shown(cross)
-    for query, key in ((0, 0), (1, 4), (6, 10), (3, 7)):
-        expected = np.array(sequential()(round(float(W[0, 0, query, key]), 3))[:3]) * 255
-        np.testing.assert_allclose(color_at(tab, query, key), expected, atol=4)
 
 
 def test_another_head_is_chosen_and_all_follows(shown, cross):
@@ -758,10 +598,9 @@ def test_a_finger_reads_cells_that_are_large_enough(shown):
     assert tab.locator(".title").first.inner_text().startswith("head 7 ")
 
 
-@pytest.mark.parametrize("width", [390, 1000])
-def test_the_page_never_scrolls_sideways(shown, cross, width):
-    tab = shown(cross, big(), plots.attention_view(torch.eye(len(HOSTILE)), HOSTILE), width=width)
-    assert tab.evaluate("document.scrollingElement.scrollWidth") == width
+def test_the_page_never_scrolls_sideways(shown, cross):
+    tab = shown(cross, big(), plots.attention_view(torch.eye(len(HOSTILE)), HOSTILE), width=390)
+    assert tab.evaluate("document.scrollingElement.scrollWidth") == 390
 
 
 def test_a_screen_reader_gets_a_grid_and_a_table(shown, cross):
@@ -876,54 +715,6 @@ PLACES = """() => [...document.querySelectorAll("svg text, svg tspan")].filter((
 })"""
 
 
-@pytest.mark.cpu_only("NumPy reads what is expected")
-@pytest.mark.parametrize("keys", [list("vwxyz"), ["v", "Donaudampfschiff", "x", "図書館", "z"]], ids=["short", "long"])
-def test_each_cell_and_token_of_the_still_image_has_its_place(shown, keys):
-    queries, w, mask = ["one", "two", "three"], weights(2, 3, 5), torch.ones(2, 3, 5, dtype=torch.bool)
-    mask[0, [0, 0, 1, 2], [2, 4, 1, 0]] = False
-    names = ["a head with quite a long name, longer than the grid", "other"]
-    view = plots.attention_view(w, queries, keys, mask=mask, label="share of the whole sum", names=names)
-    tab = shown(unquote(re.search(r'src="data:image/svg\+xml;charset=utf-8,([^"]*)"', view.html)[1]))
-    whole, grid = (tab.locator(what).bounding_box() for what in ("svg", "svg image"))
-    left, top, size = grid["x"], grid["y"], grid["width"] / 5
-    assert grid["height"] == pytest.approx(3 * size)
-    texts = tab.evaluate(PLACES)
-    assert [text for text, *_ in texts] == [*queries, *keys, "0", "1 share of the whole sum", names[0]]
-    for text, x, y, right, bottom in texts:
-        assert whole["x"] <= x < right <= whole["x"] + whole["width"], text
-        assert whole["y"] <= y < bottom <= whole["y"] + whole["height"], text
-    for row, (_, _, y, right, bottom) in enumerate(texts[:3]):
-        assert left - 8 < right < left
-        assert (y + bottom) / 2 == pytest.approx(top + (row + 0.5) * size, abs=3)
-    for column, (_, x, _, right, bottom) in enumerate(texts[3:8]):
-        assert top - 12 < bottom < top
-        assert (x + right) / 2 == pytest.approx(left + (column + 0.5) * size, abs=3)
-    scale = tab.locator("svg rect[stroke]").bounding_box()
-    zero, one, name = texts[8:]
-    assert zero[1] == name[1] == pytest.approx(left, abs=1)
-    assert zero[3] < scale["x"] < scale["x"] + scale["width"] < one[1]
-    assert top + 3 * size < min(zero[2], one[2])
-    assert zero[4] <= name[2] + 3
-    shot = np.asarray(Image.open(io.BytesIO(tab.screenshot())).convert("RGB")).astype(float)
-    for row in range(3):
-        for column in range(5):
-            y, x = round(top + row * size), round(left + column * size)
-            inside = shot[y + 3 : y + int(size) - 3, x + 3 : x + int(size) - 3].reshape(-1, 3)
-            if mask[0, row, column]:
-                expected = np.array(sequential()(round(float(w[0, row, column]), 2))[:3]) * 255
-                np.testing.assert_allclose(inside, np.broadcast_to(expected, inside.shape), atol=3)
-            else:
-                assert inside.max() > 250  # white between lines
-                assert inside.min() < 200
-            middle = slice(y + 8, y + int(size) - 8), slice(x + 8, x + int(size) - 8)
-            assert shot[middle[0], x - 1 : x + 2].max(1).min() > 235  # white lines on its left and above it
-            assert shot[y - 1 : y + 2, middle[1]].max(0).min() > 235
-    y = round(scale["y"] + scale["height"] / 2)
-    for place in (0.1, 0.5, 0.9):
-        expected = np.array(sequential()(place)[:3]) * 255
-        np.testing.assert_allclose(shot[y, round(scale["x"] + place * scale["width"])], expected, atol=10)
-
-
 def pick(tab, name, view=0):
     """Press a button of the view by its words, or a head by its name."""
     tab.locator(".attn-view").nth(view).get_by_role("radio", name=name, exact=True).check(force=True)
@@ -952,6 +743,17 @@ def test_a_hidden_cell_counts_as_nothing_in_a_mean(shown):
     tab = shown(plots.attention_view([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]], AB, mask=mask))
     pick(tab, "mean of the heads")
     assert labels(tab) == ["1.000", "not allowed", "0.500", "0.500"]
+
+
+def test_an_empty_row_looks_at_nothing_and_of_equal_weights_the_first_is_named(shown):
+    w = torch.tensor([[0.0, 0.25, 0.75, 0.0], [0.0, 0.0, 0.0, 0.0], [0.125, 0.5, 0.125, 0.25]])
+    tab = shown(plots.attention_view(w, ["a", "b", "c"], ["w", "x", "y", "z"], precision=3))
+    said = []
+    for row in range(3):
+        tab.locator("[role=rowheader]").nth(row).hover()
+        said.append(answer(tab))
+    assert said[:2] == ["query a looks most at y 0.750, x 0.250", "query b looks most at nothing"]
+    assert said[2] == "query c looks most at x 0.500, z 0.250, w 0.125"  # the first of equals
 
 
 def test_panels_that_are_no_heads_have_no_mean(shown):
