@@ -1,6 +1,7 @@
 """Chapter 20: what is cut, what is sent, and that one process and many give the same numbers."""
 
 import copy
+import inspect
 import itertools
 
 import pytest
@@ -180,7 +181,45 @@ def test_the_gpus_of_llama_3_multiply_to_all_of_them():
     assert 8 * 16 * 16 * 8 == 16_384
 
 
-# -- Break it ----------------------------------------------------------------------------------------
+# -- Decoding ----------------------------------------------------------------------------------------
+
+
+def test_a_step_of_the_ring_by_hand_gives_the_average_over_all_four_keys():
+    values = torch.tensor([7.0, 14.0, 21.0, 6.0])
+    for exponentials, by_hand in (([2.0, 8.0, 4.0, 1.0], 14.4), ([1.0, 3.0, 2.0, 2.0], 12.875)):
+        scores = torch.tensor([exponentials]).log()
+        blocks = [(scores[:, s], values[s, None]) for s in (slice(0, 2), slice(2, 4))]
+        parts = [(part.softmax(-1) @ v, part.logsumexp(-1)) for part, v in blocks]
+        out, _ = merge_blocks(*parts)
+        torch.testing.assert_close(out, torch.tensor([[by_hand]]))
+        torch.testing.assert_close(out, scores.softmax(-1) @ values[:, None])
+
+
+def test_a_decoding_step_sends_kilobytes_and_a_ring_sends_megabytes():
+    ranks, heads, kv_heads, width = 16, 32, 8, 128
+    merge = (ranks - 1) * heads * (width + 1) * 4
+    query = (ranks - 1) * heads * width * 2
+    ring = (ranks - 1) * 2 * kv_heads * width * (2**20 // ranks) * 2
+    assert ring == 3840 * 2**20
+    assert round((merge + query) / 1024) == 362
+
+
+def test_exercise_2_describes_the_arguments_of_the_functions_that_it_needs():
+    assert list(inspect.signature(attend_block).parameters) == ["q", "k", "v", "mask"]
+    assert inspect.signature(attend_block).parameters["mask"].default is None
+    assert list(inspect.signature(merge_blocks).parameters) == ["first", "second"]
+
+
+def test_zero_divides_16_bytes_for_each_parameter_in_three_stages():
+    sizes = [7.5 * (whole + divided / 64) for whole, divided in ((16, 0), (4, 12), (2, 14), (0, 16))]
+    assert [round(size, 1) for size in sizes] == [120.0, 31.4, 16.6, 1.9]
+
+
+def test_the_bubble_of_four_ranks_is_43_percent_and_falls_to_9_percent():
+    assert [round(100 * 3 / (batches + 3)) for batches in (4, 32)] == [43, 9]
+
+
+# -- Mistakes ----------------------------------------------------------------------------------------
 
 
 def test_the_mean_of_the_blocks_outputs_is_not_attention():
