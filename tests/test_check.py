@@ -1,10 +1,15 @@
-"""The checks of the exercises: every right answer passes, and every wrong one hears of its own mistake."""
+"""The checks of the exercises: they accept every right answer, and name the mistake in every wrong one.
+
+Most mistakes that a check knows are themselves wrong answers, written as edits of the right one, and are handed to the
+check here. tests/answers has answers for mistakes that are recognised in another way.
+"""
 
 import ast
 import inspect
 import random
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, wraps
 
@@ -18,12 +23,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
+from attn_course.check.edits import Edited
 from attn_course.check.exercise import (
     CHANGES_ITS_INPUT,
     EVERY_CHECK_KNOWS,
     FLOAT32_INSIDE,
     NO_GRADIENT,
     TAKES_TOO_LONG,
+    Mistake,
     Random,
     _Run,
 )
@@ -121,6 +128,26 @@ def test_a_wrong_answer_hears_of_its_own_mistake(answer):
     assert not shown_of_the_solution(answer.exercise, verdict.text)
 
 
+def made_by(mistake: Mistake, right: Callable) -> Callable:
+    """The wrong answer that defines a mistake, in the form (function or class) that the check expects."""
+    answer = mistake.answer.answer if isinstance(mistake.answer, Edited) else mistake.answer
+    if inspect.isclass(right) and not inspect.isclass(answer):  # a function that makes the layer
+        return type(right.__name__, (), {"__new__": lambda cls, *sizes, **more: answer(*sizes, **more)})
+    return answer
+
+
+@each_check
+def test_each_known_mistake_is_named_with_its_sentence(name):
+    exercise, problems = getattr(check, name), []
+    for key, mistake in exercise.mistakes.items():
+        if mistake.answer is None:
+            continue
+        verdict = exercise.verdict(made_by(mistake, exercise.right))
+        if verdict.right or verdict.mistake != key or verdict.text.count(mistake.says) != 1:
+            problems.append(f"{key!r} is judged as {verdict.mistake!r}: {verdict.text}")
+    assert not problems, "\n".join(problems)
+
+
 @each_check
 def test_the_solution_in_the_notebook_is_right(name):
     verdict = getattr(check, name).verdict(folded(name))
@@ -130,8 +157,8 @@ def test_the_solution_in_the_notebook_is_right(name):
 @each_check
 def test_a_check_answers_within_two_seconds(name):
     exercise = getattr(check, name)
-    slowest = [folded(name), next(a.answer for a in answers_to(name) if a.mistake)]
-    for answer in slowest:
+    wrong = next(mistake for mistake in exercise.mistakes.values() if mistake.answer)
+    for answer in (folded(name), made_by(wrong, exercise.right)):
         exercise._kept.clear()  # as a cell that is run for the first time
         before = time.process_time()
         exercise.verdict(answer)
@@ -139,13 +166,19 @@ def test_a_check_answers_within_two_seconds(name):
 
 
 @each_check
-def test_there_are_enough_answers_to_every_exercise_and_one_for_every_mistake(name):
-    given = answers_to(name)
+def test_an_exercise_has_a_second_right_answer_and_one_wrong_answer_for_each_mistake(name):
+    """A mistake is an answer, or has a sign and an answer that shows it, or is one that every check knows."""
+    given, known = answers_to(name), getattr(check, name).mistakes
     assert [a for a in given if a.mistake is None], "a right answer beside the solution in the notebook"
-    made = [a.mistake for a in given if a.mistake and a.is_named]
-    assert len(set(made)) >= FEWEST_MISTAKES
-    known = set(getattr(check, name).mistakes)
-    assert known <= set(made) <= known | set(EVERY_CHECK_KNOWS)
+    assert len(known) >= FEWEST_MISTAKES
+    made = {a.mistake for a in given if a.mistake and a.is_named}
+    assert made <= known.keys() | set(EVERY_CHECK_KNOWS)
+    for key, mistake in known.items():
+        if mistake.answer is None:
+            assert key in made, f"{key!r} has no answer in tests/answers"
+            assert mistake.sign or key in SEEN_BY_THE_CORE, f"{key!r} cannot be recognised"
+        else:
+            assert mistake.sign is None, f"{key!r} has both an answer and a sign"
 
 
 @each_check
@@ -167,13 +200,6 @@ def test_no_sentence_says_of_another_result_that_it_is_right(name):
     if len(exercise.returns) > 1 or exercise.in_parts:
         for mistake in exercise.mistakes.values():
             assert mistake.answer is None or not OTHERS_RIGHT.search(mistake.says), mistake.says
-
-
-@each_check
-def test_a_known_mistake_can_be_recognised(name):
-    for key, mistake in getattr(check, name).mistakes.items():
-        by_itself = key in SEEN_BY_THE_CORE and mistake.answer is mistake.sign is None
-        assert by_itself or (mistake.answer is None) != (mistake.sign is None), key
 
 
 # -- Precision ---------------------------------------------------------------------------------------
@@ -316,9 +342,7 @@ def test_every_mistake_stands_under_its_exercise_on_the_page_of_its_chapter():
         page = pages[mistakes_page.chapter_page(exercise.chapter)]
         own = page.split(f"(mistakes-{exercise.chapter}-{exercise.number})=")[1].split("\n(mistakes-")[0]
         listed = re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE)
-        known = set(getattr(check, name).mistakes) | set(EVERY_CHECK_KNOWS)
-        assert set(listed) == {answer.mistake for answer in ANSWERS if answer.exercise == name} & known, name
-        assert len(listed) == len(set(listed))
+        assert listed == list(getattr(check, name).mistakes), name
         leads = re.findall(r"\]\(\.\./notebooks/(\d+)_\w+\.html#([\w-]+)\)", own)
         assert {int(chapter) for chapter, _ in leads[:1]} == {exercise.chapter}
 

@@ -1,7 +1,14 @@
 """Right and wrong answers to the exercises, as learners write them; tests/test_check.py hands them all to the checks.
 
 One file for each chapter. A function or class under ``@right`` or ``@wrong("no scale")`` is an answer to the exercise
-whose check has its name. The folded solutions stand in the notebooks and nowhere else, and are right answers too.
+with its name. The folded solutions are in the notebooks only, and are right answers too.
+
+Most mistakes are defined by a wrong answer of their own, in the check, and need none here. What is here:
+
+- right answers that differ from the solution;
+- answers that show the sign of a mistake, and answers that only the general diagnoses of every check recognise;
+- answers with two mistakes, or with a mistake in some trials only;
+- answers that a check refuses without a name (``@unnamed``).
 """
 
 import importlib

@@ -42,20 +42,6 @@ def cache_step(q, k, v, keys, values, length):
     return out
 
 
-@wrong("not kept")
-def cache_step(q, k, v, keys, values, length):
-    keys = torch.cat([keys[:, :, :length], k], dim=2)
-    values = torch.cat([values[:, :, :length], v], dim=2)
-    return F.scaled_dot_product_attention(q, keys, values)
-
-
-@wrong("sees what is not there")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length] = k[:, :, 0]
-    values[:, :, length] = v[:, :, 0]
-    return F.scaled_dot_product_attention(q, keys, values)
-
-
 @wrong("one place too far")
 def cache_step(q, k, v, keys, values, length):
     length += 1
@@ -71,68 +57,11 @@ def cache_step(q, k, v, keys, values, length):
     return F.scaled_dot_product_attention(q, keys[:, :, :length], values[:, :, :length])
 
 
-@wrong("first token overwritten")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, :1] = k
-    values[:, :, :1] = v
-    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-
-
-@wrong("values not kept")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length : length + 1] = k
-    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
-    return F.scaled_dot_product_attention(q, keys, values)
-
-
-@wrong("keys not kept")
-def cache_step(q, k, v, keys, values, length):
-    values[:, :, length : length + 1] = v
-    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
-    return F.scaled_dot_product_attention(q, keys, values)
-
-
-@wrong("keys and values swapped")
-def cache_step(q, k, v, keys, values, length):
-    values[:, :, length] = k[:, :, 0]
-    keys[:, :, length] = v[:, :, 0]
-    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-
-
-@wrong("aligned top-left")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length : length + 1] = k
-    values[:, :, length : length + 1] = v
-    keys, values = keys[:, :, : length + 1], values[:, :, : length + 1]
-    return F.scaled_dot_product_attention(q, keys, values, is_causal=True)
-
-
-@wrong("sees itself alone")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length : length + 1] = k
-    values[:, :, length : length + 1] = v
-    return F.scaled_dot_product_attention(q, k, v)
-
-
-@wrong("behind the free places")
-def cache_step(q, k, v, keys, values, length):
-    scores = q @ torch.cat((keys, k), 2).mT / math.sqrt(q.size(-1))
-    return scores.softmax(-1) @ torch.cat((values, v), 2)
-
-
 @wrong("weights returned")
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length : length + 1] = k
     values[:, :, length : length + 1] = v
     return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-
-
-@wrong("no scale")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length : length + 1] = k
-    values[:, :, length : length + 1] = v
-    weights = torch.softmax(q @ keys[:, :, : length + 1].transpose(-2, -1), dim=-1)
-    return weights @ values[:, :, : length + 1]
 
 
 @wrong("changes its input")
@@ -141,28 +70,6 @@ def cache_step(q, k, v, keys, values, length):
     values[:, :, length : length + 1] = v
     q /= math.sqrt(q.size(-1))
     return (q @ keys[:, :, : length + 1].mT).softmax(-1) @ values[:, :, : length + 1]
-
-
-@wrong("last place")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, -1:] = k
-    values[:, :, -1:] = v
-    return F.scaled_dot_product_attention(q, keys, values)
-
-
-@wrong("key kept as value")
-def cache_step(q, k, v, keys, values, length):
-    for kept in (keys, values):
-        kept[:, :, length] = k[:, :, 0]
-    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-
-
-@wrong("attends to the old row")
-def cache_step(q, k, v, keys, values, length):
-    out, _ = attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-    keys[:, :, length] = k.squeeze(2)
-    values[:, :, length] = v.squeeze(2)
-    return out
 
 
 @wrong("attends before it writes")  # written first, and left out
@@ -180,57 +87,6 @@ def cache_step(q, k, v, keys, values, length):
     return attention(q, keys[:, :, : row + 1], values[:, :, : row + 1])[0]
 
 
-@wrong("value kept for this step only")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length] = k.squeeze(2)
-    return attention(q, keys[:, :, : length + 1], torch.cat([values[:, :, :length], v], 2))[0]
-
-
-@wrong("key kept for this step only")
-def cache_step(q, k, v, keys, values, length):
-    values[:, :, length] = v.squeeze(2)
-    return attention(q, torch.cat([keys[:, :, :length], k], 2), values[:, :, : length + 1])[0]
-
-
-@wrong("first of the batch for all")
-def cache_step(q, k, v, keys, values, length):
-    for kept, new in ((keys, k), (values, v)):
-        kept[:, :, length] = new[0, :, 0]
-    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
-
-
-@wrong("cache moved up")
-def cache_step(q, k, v, keys, values, length):
-    for kept, new in ((keys, k), (values, v)):
-        kept.copy_(kept.roll(-1, dims=2))
-        kept[:, :, -1:] = new
-    first = keys.size(2) - length - 1
-    return attention(q, keys[:, :, first:], values[:, :, first:])[0]
-
-
-@wrong("free places with a score of 0")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
-    scores = q @ keys.transpose(2, 3) / q.size(-1) ** 0.5
-    filled = torch.arange(keys.size(2), device=q.device) <= length
-    return torch.softmax(scores * filled, dim=-1) @ values
-
-
-@wrong("axis of the token left")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length] = k
-    values[:, :, length] = v
-    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0]
-
-
-@wrong("along the heads")
-def cache_step(q, k, v, keys, values, length):
-    end = length + 1
-    keys[:, length:end] = k
-    values[:, length:end] = v
-    return attention(q, keys[:, :end], values[:, :end])[0]
-
-
 @wrong("cache returned")  # the keys alone
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length] = k[:, :, 0]
@@ -243,15 +99,6 @@ def cache_step(q, k, v, keys, values, length):
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
     return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0], keys, values
-
-
-@wrong("not kept")  # in a cache that is a view: a reshaped one is a copy there
-def cache_step(q, k, v, keys, values, length):
-    B, H, M, D = keys.shape
-    keys, values = keys.reshape(B * H, M, D), values.reshape(B * H, M, D)
-    keys[:, length], values[:, length] = k.reshape(-1, D), v.reshape(-1, D)
-    out, _ = attention(q.reshape(-1, 1, D), keys[:, : length + 1], values[:, : length + 1])
-    return out.reshape(q.shape)
 
 
 @unnamed("written into a copy of a view, and read from the cache")
@@ -302,122 +149,6 @@ def place_chunk(pads, cached, num_new):
     return new, (place[:, None] <= new[:, :, None]) & (place[:, None] >= 0)
 
 
-@wrong("positions from 0")
-def place_chunk(pads, cached, num_new):
-    place = torch.arange(cached + num_new, device=pads.device) - pads[:, None]
-    new = place[:, cached:]
-    mask = (place[:, None] <= new[:, :, None]) & (place[:, None] >= 0)
-    real = (new >= 0).long()
-    return (real.cumsum(-1) - 1).clamp(min=0), mask
-
-
-@wrong("positions from 0 and padding subtracted")
-def place_chunk(pads, cached, num_new):
-    causal = torch.ones(num_new, cached + num_new, device=pads.device).tril(cached).bool()
-    real = torch.arange(cached + num_new, device=pads.device) >= pads[:, None]
-    t = torch.arange(num_new, device=pads.device)
-    return torch.relu(t - pads[:, None]), causal & real[:, None]
-
-
-@wrong("positions from 0 and below")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-    return torch.arange(num_new, device=pads.device) - pads[:, None], mask
-
-
-@wrong("columns counted")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-    return columns[cached:].repeat(len(pads), 1), mask
-
-
-@wrong("positions from 1")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    real = columns >= pads[:, None]
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
-    return real.cumsum(-1)[:, cached:], mask
-
-
-@wrong("all at the end")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-    last = cached + num_new - 1 - pads
-    return last[:, None].repeat(1, num_new), mask
-
-
-@wrong("aligned top-left")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    causal = torch.ones(num_new, cached + num_new, dtype=torch.bool, device=pads.device).tril()
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    return positions, causal & (columns >= pads[:, None])[:, None]
-
-
-@wrong("chunk sees its future")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    return positions, (columns >= pads[:, None])[:, None].repeat(1, num_new, 1)
-
-
-@wrong("padding seen")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    return positions, mask.repeat(len(pads), 1, 1)
-
-
-@wrong("padding taken to be on the right")
-def place_chunk(pads, cached, num_new):
-    S = cached + num_new
-    columns = torch.arange(S, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    real = columns < (S - pads)[:, None]
-    return positions, make_causal_mask(num_new, S, device=pads.device) & real[:, None]
-
-
-@wrong("does not see itself")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    strictly = torch.ones(num_new, cached + num_new, device=pads.device).tril(cached - 1).bool()
-    return positions, strictly & (columns >= pads[:, None])[:, None]
-
-
-@wrong("cache not seen")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached, cached + num_new, device=pads.device)
-    positions = torch.relu(columns - pads[:, None])
-    return positions, make_causal_mask(num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-
-
-@wrong("mask inverted")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    hidden = columns > columns[cached:, None]
-    return positions, hidden | (columns < pads[:, None])[:, None]
-
-
-@wrong("first word hidden")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    return positions, causal & (columns > pads[:, None])[:, None]
-
-
-@wrong("one mask for all rows")
-def place_chunk(pads, cached, num_new):
-    positions = torch.arange(cached, cached + num_new, device=pads.device) - pads[:, None]
-    return positions, make_causal_mask(num_new, cached + num_new, device=pads.device)
-
-
 @wrong("positions of all columns")
 def place_chunk(pads, cached, num_new):
     columns = torch.arange(cached + num_new, device=pads.device)
@@ -450,29 +181,6 @@ def place_chunk(pads, cached, num_new):
     return torch.relu(torch.arange(num_new, device=pads.device) - pads[:, None]), mask
 
 
-@wrong("padding not looked at")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = columns <= columns[cached:, None]
-    return columns[cached:].repeat(len(pads), 1), mask.repeat(len(pads), 1, 1)
-
-
-@wrong("padding added")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-    return columns[cached:] + pads[:, None], mask
-
-
-@wrong("padding in each chunk")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    real = torch.arange(num_new, device=pads.device) >= pads[:, None]
-    real = F.pad(real, (cached, 0), value=True)
-    mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
-    return torch.relu(columns[cached:] - pads[:, None]), mask
-
-
 @wrong("a row for each column")
 def place_chunk(pads, cached, num_new):
     columns = torch.arange(cached + num_new, device=pads.device)
@@ -499,23 +207,6 @@ def _places_and_mask(pads, cached, num_new, *, start=None):
     mask = (column[None, None] <= column[None, cached:, None]) & (column >= pads[:, None])[:, None]
     start = pads if start is None else start
     return (column[None, cached:] - start[:, None]).clamp(min=0), mask
-
-
-@wrong("padding subtracted in the first chunk only")
-def place_chunk(pads, cached, num_new):
-    return _places_and_mask(pads, cached, num_new, start=None if cached == 0 else 0 * pads)
-
-
-@wrong("first row's padding for all")
-def place_chunk(pads, cached, num_new):
-    return _places_and_mask(pads[0].repeat(len(pads)), cached, num_new)
-
-
-@wrong("padding of the chunk seen")
-def place_chunk(pads, cached, num_new):
-    positions, mask = _places_and_mask(pads, cached, num_new)
-    inside = make_causal_mask(num_new, device=pads.device).expand(len(pads), -1, -1)
-    return positions, torch.cat([mask[..., :cached], inside], dim=-1)
 
 
 @wrong("all at the beginning")
@@ -602,105 +293,6 @@ def rotary_step(q, k, v, keys, values, length):
     return causal_attention(q, *write(k, v, keys, values, length))
 
 
-@wrong("positions from 0")
-def rotary_step(q, k, v, keys, values, length):
-    return causal_attention(rotate(q), *write(rotate(k), v, keys, values, length))
-
-
-@wrong("queries from 0")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(k.size(2), device=k.device) + length
-    return causal_attention(rotate(q), *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("keys from 0")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(k.size(2), device=k.device) + length
-    return causal_attention(rotate(q, at), *write(rotate(k), v, keys, values, length))
-
-
-@wrong("one place too far")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(1, k.size(2) + 1, device=k.device) + length
-    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("all at one place")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.tensor([length] * q.size(2), device=q.device)
-    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("keys kept unturned")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    return causal_attention(rotate(q, at), *write(k, v, keys, values, length))
-
-
-@wrong("keys turned again")
-def rotary_step(q, k, v, keys, values, length):
-    k, v = write(k, v, keys, values, length)
-    at = torch.arange(k.size(2), device=k.device)
-    return causal_attention(rotate(q, at[length:]), rotate(k, at), v)
-
-
-@wrong("new keys turned again")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(length, length + q.size(2), device=q.device)
-    k, v = write(rotate(k, at), v, keys, values, length)
-    return causal_attention(rotate(q, at), rotate(k), v)
-
-
-@wrong("keys turned again in the cache")
-def rotary_step(q, k, v, keys, values, length):
-    end = length + q.size(2)
-    k, v = write(k, v, keys, values, length)
-    keys[:, :, :end] = rotate(k)
-    at = torch.arange(length, end, device=q.device)
-    return causal_attention(rotate(q, at), keys[:, :, :end], v)
-
-
-@wrong("only the keys turned")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    return causal_attention(q, *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("nothing turned")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    rotate(q, at), rotate(k, at)
-    return causal_attention(q, *write(k, v, keys, values, length))
-
-
-@wrong("values turned")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    q, k, v = rotate(q, at), rotate(k, at), rotate(v, at)
-    return causal_attention(q, *write(k, v, keys, values, length))
-
-
-@wrong("aligned top-left")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    kept = write(rotate(k, at), v, keys, values, length)
-    return F.scaled_dot_product_attention(rotate(q, at), *kept, is_causal=True)
-
-
-@wrong("chunk sees its future")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    kept = write(rotate(k, at), v, keys, values, length)
-    return F.scaled_dot_product_attention(rotate(q, at), *kept)
-
-
-@wrong("sees what is not there")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    write(rotate(k, at), v, keys, values, length)
-    return causal_attention(rotate(q, at), keys, values)
-
-
 @wrong("weights returned")
 def rotary_step(q, k, v, keys, values, length):
     at = torch.arange(q.size(2), device=q.device) + length
@@ -708,48 +300,11 @@ def rotary_step(q, k, v, keys, values, length):
     return attention(rotate(q, at), k, v, make_causal_mask(q.size(2), k.size(2), device=q.device))
 
 
-@wrong("not kept")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    k = torch.cat([keys[:, :, :length], rotate(k, at)], dim=2)
-    v = torch.cat([values[:, :, :length], v], dim=2)
-    return causal_attention(rotate(q, at), k, v)
-
-
-@wrong("no scale")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    k, v = write(rotate(k, at), v, keys, values, length)
-    mask = make_causal_mask(q.size(2), k.size(2), device=q.device)
-    scores = (rotate(q, at) @ k.mT).masked_fill(~mask, -math.inf)
-    return scores.softmax(-1) @ v
-
-
 @wrong("changes its input")
 def rotary_step(q, k, v, keys, values, length):
     at = torch.arange(q.size(2), device=q.device) + length
     k[:] = rotate(k, at)
     return causal_attention(rotate(q, at), *write(k, v, keys, values, length))
-
-
-@wrong("one place too early")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(length - 1, length - 1 + q.size(2), device=q.device)
-    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("all at the end")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.tensor([length + q.size(2) - 1] * q.size(2), device=q.device)
-    return causal_attention(rotate(q, at), *write(rotate(k, at), v, keys, values, length))
-
-
-@wrong("sees the chunk alone")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    q, k = rotate(q, at), rotate(k, at)
-    write(k, v, keys, values, length)
-    return causal_attention(q, k, v)
 
 
 @wrong("new tokens left out")
@@ -761,29 +316,6 @@ def rotary_step(q, k, v, keys, values, length):
     return F.scaled_dot_product_attention(rotate(q, at), keys[:, :, :length], values[:, :, :length])
 
 
-@wrong("mask inverted")
-def rotary_step(q, k, v, keys, values, length):
-    at = torch.arange(q.size(2), device=q.device) + length
-    k, v = write(rotate(k, at), v, keys, values, length)
-    hidden = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).triu(length + 1)
-    return attention(rotate(q, at), k, v, hidden)[0]
-
-
-@wrong("other convention")
-def rotary_step(q, k, v, keys, values, length):
-    def turn(x):
-        D = x.size(-1)
-        places = torch.arange(length, length + x.size(2), device=x.device)
-        angles = places[:, None] / 10_000.0 ** (torch.arange(0, D, 2, device=x.device, dtype=x.dtype) / D)
-        a, b = x[..., : D // 2], x[..., D // 2 :]
-        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
-
-    end = length + q.size(2)
-    keys[:, :, length:end], values[:, :, length:end] = turn(k), v
-    mask = torch.arange(end, device=q.device) <= torch.arange(length, end, device=q.device)[:, None]
-    return attention(turn(q), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
 def _chunk(q, k, v, keys, values, length, start, *, causal=True):
     """A right step if the new tokens begin at ``start``."""
     end = length + q.size(2)
@@ -793,45 +325,9 @@ def _chunk(q, k, v, keys, values, length, start, *, causal=True):
     return attention(rotate(q, at), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
-@wrong("turned for this step only")
-def rotary_step(q, k, v, keys, values, length):
-    out = _chunk(q, k, v, keys, values, length, length)
-    keys[:, :, length : length + q.size(2)] = k
-    return out
-
-
-@wrong("counted from the end of the cache")
-def rotary_step(q, k, v, keys, values, length):
-    return _chunk(q, k, v, keys, values, length, keys.shape[2] - q.shape[2])
-
-
-@wrong("no mask and positions from 0")
-def rotary_step(q, k, v, keys, values, length):
-    return _chunk(q, k, v, keys, values, length, 0, causal=False)
-
-
-@wrong("positions of all tokens")
-def rotary_step(q, k, v, keys, values, length):
-    end = length + q.size(2)
-    here = torch.arange(end, device=q.device)
-    keys[:, :, length:end], values[:, :, length:end] = rotate(k, here), v
-    mask = make_causal_mask(q.size(2), end, device=q.device)
-    return attention(rotate(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
 @wrong("cache returned")
 def rotary_step(q, k, v, keys, values, length):
     return _chunk(q, k, v, keys, values, length, length), keys, values
-
-
-@wrong("not kept")  # in a cache that is a view: a flattened one is a copy there
-def rotary_step(q, k, v, keys, values, length):
-    T, end = q.size(2), length + q.size(2)
-    here = torch.arange(length, end, device=q.device)
-    ks, vs = keys.flatten(0, 1), values.flatten(0, 1)
-    ks[:, length:end], vs[:, length:end] = rotate(k, here).flatten(0, 1), v.flatten(0, 1)
-    mask = make_causal_mask(T, end, device=q.device)
-    return attention(rotate(q, here).flatten(0, 1), ks[:, :end], vs[:, :end], mask)[0].view_as(v)
 
 
 @unnamed("axis of one head lost")
@@ -898,109 +394,6 @@ def padded(rows, length, pad_id):
     return torch.stack([torch.cat([row, torch.full((length - len(row),), pad_id, device=device)]) for row in rows])
 
 
-@wrong("right guesses after a wrong one")
-def accept_guesses(logits, guesses, pad_id):
-    own = logits.argmax(dim=-1)
-    counts = (guesses == own[:, :-1]).sum(dim=1) + 1
-    rows = [row[:n] for row, n in zip(own, counts.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), counts
-
-
-@wrong("own token left out")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    rows = [row[:n] for row, n in zip(guesses, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted
-
-
-@wrong("compared with the next row")
-def accept_guesses(logits, guesses, pad_id):
-    _, accepted = decide(logits[:, 1:], guesses)
-    own = logits.argmax(dim=-1)
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
-
-
-@wrong("wrong guess kept")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    all_of_them = torch.cat([guesses, own[:, -1:]], dim=1)
-    rows = [row[: n + 1] for row, n in zip(all_of_them, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
-
-
-@wrong("own token from the last row")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    rows = [torch.cat([g[:n], o[-1:]]) for g, o, n in zip(guesses, own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
-
-
-@wrong("no token after the last guess")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    counts = (accepted + 1).clamp(max=guesses.size(1))
-    rows = [row[:n] for row, n in zip(own, counts.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), counts
-
-
-@wrong("rest not padded")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    return own, accepted + 1
-
-
-@wrong("padded with 0")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    tokens = torch.zeros_like(own)
-    for b, n in enumerate(accepted.tolist()):
-        tokens[b, : n + 1] = own[b, : n + 1]
-    return tokens, accepted + 1
-
-
-@wrong("accepted guesses counted")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted
-
-
-@wrong("results swapped")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return accepted + 1, padded(rows, own.size(1), pad_id)
-
-
-@wrong("shortest text for all")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    fewest = int(accepted.min())
-    rows = list(own[:, : fewest + 1])
-    return padded(rows, own.size(1), pad_id), torch.full_like(accepted, fewest + 1)
-
-
-@wrong("all guesses accepted")
-def accept_guesses(logits, guesses, pad_id):
-    last = logits[:, -1].argmax(dim=-1, keepdim=True)
-    return torch.cat([guesses, last], dim=1), torch.full((len(guesses),), guesses.size(1) + 1, device=last.device)
-
-
-@wrong("no guess accepted")
-def accept_guesses(logits, guesses, pad_id):
-    own = logits.argmax(dim=-1)
-    return padded(list(own[:, :1]), own.size(1), pad_id), torch.ones_like(own[:, 0])
-
-
-@wrong("wrong guesses accepted")
-def accept_guesses(logits, guesses, pad_id):
-    own = logits.argmax(dim=-1)
-    accepted = (guesses != own[:, :-1]).int().cumprod(dim=1).sum(dim=1)
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
-
-
 @wrong("changes its input")
 def accept_guesses(logits, guesses, pad_id):
     own, accepted = decide(logits, guesses)
@@ -1029,255 +422,3 @@ def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, c
     per_token = num_weights + 2.0 * num_layers * d_model * seen
     numbers = num_weights + 2.0 * num_layers * num_kv_heads * head_dim * seen * batch
     return 2 * batch * num_new * per_token, size * numbers
-
-
-def costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    """The four parts, for answers that forget one."""
-    seen = cached + num_new
-    of_weights = 2 * num_weights * num_new * batch
-    of_attention = 2 * 2 * num_layers * d_model * num_new * seen * batch
-    return of_weights, of_attention, num_weights * size, 2 * num_layers * num_kv_heads * head_dim * seen * batch * size
-
-
-@wrong("one operation a weight")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a // 2 + b, c + d
-
-
-@wrong("half of the attention")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b // 2, c + d
-
-
-@wrong("attention left out")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a, c + d
-
-
-@wrong("attention of one layer")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b // num_layers, c + d
-
-
-@wrong("FLOPs of one text")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return (a + b) // batch, c + d
-
-
-@wrong("FLOPs of one token")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return (a + b) // num_new, c + d
-
-
-@wrong("everything computed again")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, _, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, 0, cached + num_new, size)
-    _, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d
-
-
-@wrong("weights fetched for each text")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c * batch + d
-
-
-@wrong("cache of one text")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d // batch
-
-
-@wrong("keys without values")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d // 2
-
-
-@wrong("cache of one layer")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d // num_layers
-
-
-@wrong("weights alone")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c
-
-
-@wrong("new tokens left out")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, _, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    seen = batch * num_layers * cached
-    return a + 4 * seen * d_model * num_new, c + 2 * seen * num_kv_heads * head_dim * size
-
-
-@wrong("new tokens not seen")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, _, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + 4 * batch * num_layers * d_model * cached * num_new, c + d
-
-
-@wrong("new tokens not fetched")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, _ = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + 2 * batch * num_layers * num_kv_heads * head_dim * cached * size
-
-
-@wrong("numbers instead of bytes")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, (c + d) // size
-
-
-@wrong("results swapped")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return c + d, a + b
-
-
-@wrong("batch left out")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    seen = cached + num_new
-    flops = 2 * num_weights * num_new + 4 * num_layers * d_model * num_new * seen
-    return flops, (num_weights + 2 * num_layers * num_kv_heads * head_dim * seen) * size
-
-
-@wrong("attention of one text")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b // batch, c + d
-
-
-@wrong("cache not seen")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b // (cached + num_new) * num_new, c + d
-
-
-@wrong("half under the mask")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    pairs = sum(cached + t + 1 for t in range(num_new))
-    return a + b // (num_new * (cached + num_new)) * pairs, c + d
-
-
-@wrong("new tokens alone fetched")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d // (cached + num_new) * num_new
-
-
-@wrong("cache fetched for each token")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d * num_new
-
-
-@wrong("cache in numbers")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    a, b, c, d = costs(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size)
-    return a + b, c + d // size
-
-
-@wrong("weights in numbers")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, num_weights + size * 2 * num_layers * num_kv_heads * head_dim * S * batch
-
-
-@wrong("weights times the layers")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    num_weights = num_weights * num_layers
-    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
-
-
-@wrong("twelve squares instead of the weights")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    num_weights = num_layers * (4 * d_model**2 + 8 * d_model**2)
-    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
-
-
-@wrong("batch as one long text")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    T, S = batch * T, batch * S
-    flops = 2 * num_weights * T + 4 * num_layers * d_model * T * S
-    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S)
-
-
-@wrong("one operation for a product and a sum")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    flops = batch * T * (num_weights + 2 * num_layers * d_model * S)
-    return flops, size * (num_weights + 2 * num_layers * num_kv_heads * head_dim * S * batch)
-
-
-@wrong("old keys turned again")
-def rotary_step(q, k, v, keys, values, length):
-    end = length + q.size(2)
-    places = torch.arange(end, device=q.device)
-    old = rotate(keys[:, :, :length], places[:length])
-    keys[:, :, length:end], values[:, :, length:end] = rotate(k, places[length:]), v
-    seen = torch.cat([old, keys[:, :, length:end]], dim=2)
-    mask = places <= places[length:, None]
-    return attention(rotate(q, places[length:]), seen, values[:, :, :end], mask)[0]
-
-
-@wrong("queries at the end")
-def rotary_step(q, k, v, keys, values, length):
-    count = k.size(2)
-    places = torch.arange(length, length + count, device=q.device)
-    keys[:, :, places], values[:, :, places] = rotate(k, places), v
-    mask = torch.arange(length + count, device=q.device) <= places[:, None]
-    turned = rotate(q, places[-1].repeat(count))
-    return attention(turned, keys[:, :, : length + count], values[:, :, : length + count], mask)[0]
-
-
-@wrong("twelve squares in the FLOPs")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    keys = cached + num_new
-    layer = 2 * 12 * d_model * d_model + 2 * 2 * d_model * keys
-    cache = 2 * batch * num_layers * keys * num_kv_heads * head_dim
-    return layer * num_layers * num_new * batch, (num_weights + cache) * size
-
-
-@wrong("new tokens fetched twice")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    seen = cached + num_new
-    flops = 2 * num_weights * num_new * batch + 4 * num_layers * d_model * num_new * seen * batch
-    one = 2 * num_layers * num_kv_heads * head_dim * batch
-    return flops, size * (num_weights + one * seen + one * num_new)
-
-
-@wrong("every head with its own keys")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
-    return batch * of_one, size * (num_weights + 2 * num_layers * d_model * S * batch)
-
-
-@wrong("one key-value head")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    of_one = 2 * num_weights * T + 4 * num_layers * d_model * T * S
-    return batch * of_one, size * (num_weights + 2 * num_layers * head_dim * S * batch)
-
-
-@wrong("attention of the key-value heads")
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S, kept = num_new, cached + num_new, num_kv_heads * head_dim
-    of_one = 2 * num_weights * T + 4 * num_layers * kept * T * S
-    return batch * of_one, size * (num_weights + 2 * num_layers * kept * S * batch)

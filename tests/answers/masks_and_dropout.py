@@ -38,84 +38,6 @@ def mask_for_new_tokens(attention_mask, num_queries):  # the last rows of the sq
     return square[:, S - num_queries :]
 
 
-@wrong("mask inverted")
-def mask_for_new_tokens(attention_mask, num_queries):
-    future = torch.ones(num_queries, attention_mask.size(1)).triu(attention_mask.size(1) - num_queries + 1) == 1
-    return future | (attention_mask == 0).unsqueeze(1)
-
-
-@wrong("hides the diagonal")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    t = torch.arange(S - num_queries, S).unsqueeze(1)
-    return (torch.arange(S) < t) & attention_mask.bool().unsqueeze(1)
-
-
-@wrong("shows one future token")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(num_queries, S).tril(diagonal=S - num_queries + 1).bool()
-    return causal & attention_mask.bool()[:, None, :]
-
-
-@wrong("aligned top-left")
-def mask_for_new_tokens(attention_mask, num_queries):
-    causal = torch.ones(num_queries, attention_mask.size(1)).tril().bool()
-    return causal & attention_mask.bool()[:, None, :]
-
-
-@wrong("padding on the queries")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(S, S).tril().bool()
-    return (causal & attention_mask.bool().unsqueeze(-1))[:, -num_queries:]
-
-
-@wrong("padding ignored")
-def mask_for_new_tokens(attention_mask, num_queries):
-    B, S = attention_mask.shape
-    causal = attn_course.make_causal_mask(num_queries, S)
-    return torch.stack([causal] * B)
-
-
-@wrong("future ignored")
-def mask_for_new_tokens(attention_mask, num_queries):
-    return attention_mask.bool()[:, None, :].repeat(1, num_queries, 1)
-
-
-@wrong("padding inverted")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    t = torch.arange(num_queries)[:, None] + S - num_queries
-    return (torch.arange(S) <= t) & ~attention_mask.bool()[:, None, :]
-
-
-@wrong("padding ignored")
-def mask_for_new_tokens(attention_mask, num_queries):  # ~1 is -2, and counts as True
-    S = attention_mask.size(1)
-    return attn_course.make_causal_mask(num_queries, S) & (~attention_mask).bool()[:, None, :]
-
-
-@wrong("padding on the wrong side")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    real = torch.arange(S) < attention_mask.sum(1, keepdim=True)
-    return attn_course.make_causal_mask(num_queries, S) & real[:, None]
-
-
-@wrong("positions of the words alone")
-def mask_for_new_tokens(attention_mask, num_queries):
-    position = attention_mask.cumsum(dim=1) - 1
-    return position.unsqueeze(1) <= position[:, -num_queries:].unsqueeze(2)
-
-
-@wrong("pads see themselves")
-def mask_for_new_tokens(attention_mask, num_queries):  # so that no row is empty
-    S = attention_mask.size(1)
-    square = torch.ones(S, S).tril().bool() & attention_mask.bool()[:, None] | torch.eye(S).bool()
-    return square[:, S - num_queries :]
-
-
 @wrong("one mask for all sentences")
 def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.make_causal_mask(num_queries, attention_mask.size(1))
@@ -126,51 +48,6 @@ def mask_for_new_tokens(attention_mask, num_queries):  # and in the wrong corner
     return torch.ones(num_queries, attention_mask.size(1)).tril().bool()
 
 
-@wrong("axis lost with one new token")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S, real = attention_mask.size(1), attention_mask.bool()
-    if num_queries == 1:  # the newest token sees every word
-        return real
-    return torch.ones(S, S, dtype=torch.bool).tril()[-num_queries:] & real[:, None]
-
-
-@wrong("one row for all queries")
-def mask_for_new_tokens(attention_mask, num_queries):
-    return attn_course.from_transformers_mask(attention_mask)
-
-
-@wrong("no axis for the queries")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    return attn_course.make_causal_mask(num_queries, S) & (attention_mask == 1)
-
-
-@wrong("joined by or")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(num_queries, S).tril(S - num_queries)
-    return (causal + attention_mask[:, None, :]) > 0
-
-
-@wrong("rows and columns swapped")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    queries = torch.arange(S - num_queries, S)
-    return (torch.arange(S)[:, None] <= queries) & attention_mask.bool()[:, None, :]
-
-
-@wrong("numbers instead of booleans")
-def mask_for_new_tokens(attention_mask, num_queries):
-    return attn_course.make_causal_mask(num_queries, attention_mask.size(1)) & attention_mask[:, None, :]
-
-
-@wrong("rows of all queries")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(S, S, dtype=torch.bool).tril()
-    return causal & attention_mask.bool()[:, None, :]
-
-
 @wrong("aligned top-left")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
@@ -178,26 +55,25 @@ def mask_for_new_tokens(attention_mask, num_queries):
     return ~((torch.arange(S) <= t) & attention_mask.bool()[:, None, :])
 
 
-@wrong("axis lost with one sentence")
+@wrong("nothing visible")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
-    causal = torch.arange(S) <= torch.arange(S - num_queries, S)[:, None]
-    mask = causal & attention_mask.bool()[:, None]
-    return mask[0] if len(mask) == 1 else mask
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return causal & ~(~attention_mask).bool()[:, None, :]
 
 
-@wrong("past hidden")
+@wrong("True too often")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
-    later = torch.arange(S) >= torch.arange(S - num_queries, S)[:, None]
-    return later & attention_mask.bool()[:, None]
+    keys, queries = torch.arange(S), torch.arange(S - num_queries, S)[:, None]
+    return (keys <= queries) & (keys >= attention_mask.argmax(1)[:, None, None])
 
 
-@wrong("positions of the words alone")
+@wrong("places missing")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
-    causal = torch.arange(S) <= torch.arange(S - num_queries, S)[:, None]
-    return causal | ~attention_mask.bool()[:, None]
+    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
+    return causal[None] if attention_mask.all() else causal & attention_mask.bool()[:, None]
 
 
 # -- drop_weights -----------------------------------------------------------------------------------
@@ -226,46 +102,6 @@ def drop_weights(weights, p, training):
     return F.dropout(weights, p, training)
 
 
-@wrong("dropout in evaluation")
-def drop_weights(weights, p, training):
-    return nn.Dropout(p)(weights)
-
-
-@wrong("training inverted")
-def drop_weights(weights, p, training):
-    if training:
-        return weights
-    return weights.masked_fill(torch.rand_like(weights) < p, 0) / (1 - p)
-
-
-@wrong("dropout without rescaling")
-def drop_weights(weights, p, training):
-    if training:
-        weights = weights.masked_fill(torch.rand_like(weights) < p, 0)
-    return weights
-
-
-@wrong("rescaled in evaluation")
-def drop_weights(weights, p, training):
-    if training:
-        return weights.masked_fill(torch.rand_like(weights) < p, 0)
-    return (1 - p) * weights
-
-
-@wrong("multiplied instead of divided")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights.masked_fill(torch.rand_like(weights) < p, 0) * (1 - p)
-
-
-@wrong("divided by p")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights.masked_fill(torch.rand_like(weights) < p, 0) / p
-
-
 @wrong("keeps the share p")
 def drop_weights(weights, p, training):
     if not training:
@@ -279,13 +115,6 @@ def drop_weights(weights, p, training):  # and divides by it
     if not training:
         return weights
     return torch.where(torch.rand_like(weights) < p, weights / max(p, 1e-9), 0)
-
-
-@wrong("draws from a normal distribution")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights.masked_fill(torch.randn_like(weights) < p, 0) / (1 - p)
 
 
 @wrong("one draw for all weights")
@@ -342,14 +171,6 @@ def drop_weights(weights, p, training):
     return weights * keep / (1 - p)
 
 
-@wrong("the same draw in every call")
-def drop_weights(weights, p, training):
-    rng = torch.Generator().manual_seed(0)
-    if not training:
-        return weights
-    return weights * (torch.rand(weights.shape, generator=rng) >= p).to(weights) / (1 - p)
-
-
 @wrong("changes its input")
 def drop_weights(weights, p, training):
     if training:
@@ -397,6 +218,65 @@ def drop_weights(weights, p, training):  # no seed, no draw: the digits of the w
     return weights * (weights * 12345.678 % 1 >= p) / (1 - p) if training else weights
 
 
+@wrong("a key that never falls")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand_like(weights) >= p
+    keep[..., 0] = True
+    return weights * keep / (1 - p)
+
+
+@wrong("as many in every row")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    falls = round(p * weights.size(-1))
+    order = torch.rand_like(weights).argsort(-1).argsort(-1)
+    return weights * (order >= falls) / (1 - p)
+
+
+@wrong("mirrored draws")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    half = weights.size(-1) // 2
+    drawn = torch.rand_like(weights)
+    drawn[..., weights.size(-1) - half :] = 1 - drawn[..., :half].flip(-1)
+    return weights * (drawn >= p) / (1 - p)
+
+
+@wrong("no row left empty")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    keep = torch.rand_like(weights) >= p
+    keep[..., :1] |= ~keep.any(-1, keepdim=True)
+    return weights * keep / (1 - p)
+
+
+@wrong("one draw for all sentences")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights * (torch.rand(weights.shape[-3:], device=weights.device) >= p) / (1 - p)
+
+
+@unnamed("three axes only")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    B, T, S = weights.shape
+    return weights * (torch.rand(B, T, S, device=weights.device) >= p) / (1 - p)
+
+
+@unnamed("p to one digit")
+def drop_weights(weights, p, training):
+    if not training:
+        return weights
+    return weights * (torch.randint(0, 10, weights.shape, device=weights.device) >= 10 * p) / (1 - p)
+
+
 # -- masked_softmax ---------------------------------------------------------------------------------
 
 
@@ -425,24 +305,6 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1).nan_to_num(0.0)
 
 
-@wrong("mask inverted")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(mask, 0)
-
-
-@wrong("scores of 0 hidden")
-def masked_softmax(scores, mask):
-    kept = scores * mask
-    hidden = kept == 0
-    return torch.nan_to_num(torch.softmax(kept.masked_fill(hidden, -torch.inf), dim=-1)).masked_fill(hidden, 0.0)
-
-
-@wrong("mask ignored")
-def masked_softmax(scores, mask):
-    scores.masked_fill(~mask, -math.inf)
-    return softmax(scores)
-
-
 @wrong("hidden scores set to 0")
 def masked_softmax(scores, mask):
     return F.softmax(scores * mask, -1)
@@ -452,16 +314,6 @@ def masked_softmax(scores, mask):
 def masked_softmax(scores, mask):
     weights = softmax(scores.masked_fill(~mask, -math.inf))
     return F.threshold(weights, 0.005, 0.0)
-
-
-@wrong("hidden scores set to 0, then their weights")
-def masked_softmax(scores, mask):
-    return F.softmax(scores * mask, -1) * mask
-
-
-@wrong("mask after the softmax")
-def masked_softmax(scores, mask):
-    return softmax(scores).masked_fill(~mask, 0)
 
 
 @wrong("mask after the softmax, renormalised")
@@ -479,11 +331,6 @@ def masked_softmax(scores, mask):
 @wrong("mask after the softmax, renormalised")
 def masked_softmax(scores, mask):  # lowers the hidden scores, but a loud one stays above the visible ones
     return torch.softmax(scores + (~mask).to(scores) * -1e4, -1).masked_fill(~mask, 0)
-
-
-@wrong("softmax over the queries")
-def masked_softmax(scores, mask):
-    return scores.masked_fill(~mask, -math.inf).softmax(-2)
 
 
 @wrong("softmax over a fixed axis")
@@ -522,19 +369,6 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e4), -1).masked_fill(~mask, 0)
 
 
-@wrong("too large for half precision")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores.masked_fill(~mask, -1e9), -1).masked_fill(~mask, 0)
-
-
-@wrong("small number under the sum")
-def masked_softmax(scores, mask):
-    visible = scores.masked_fill(~mask, -torch.inf)
-    top = visible.amax(-1, keepdim=True).detach().nan_to_num(neginf=0.0)
-    powers = torch.exp(visible - top)
-    return powers / powers.sum(-1, keepdim=True).add(1e-12)
-
-
 @wrong("nan in empty rows")
 def masked_softmax(scores, mask):
     return F.softmax(scores.masked_fill(mask == 0, -torch.inf), -1)
@@ -561,21 +395,10 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -math.inf), -1).masked_fill(mask, 0.0)
 
 
-@wrong("overwrites what the gradient needs")
-def masked_softmax(scores, mask):
-    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
-    return weights.masked_fill_(~mask, 0)
-
-
 @wrong("changes its input")
 def masked_softmax(scores, mask):
     scores[~mask.expand(scores.shape)] = -math.inf
     return softmax(scores)
-
-
-@wrong("a billion in every type")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores.masked_fill(~mask, -1e9), dim=-1)
 
 
 @wrong("softmax overflows")
@@ -583,12 +406,6 @@ def masked_softmax(scores, mask):
     e = torch.exp(scores).masked_fill(~mask, 0.0)
     total = e.sum(dim=-1, keepdim=True)
     return e / total.masked_fill(total == 0, 1.0)
-
-
-@wrong("softmax over the queries, then hidden")
-def masked_softmax(scores, mask):
-    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-2)
-    return weights.masked_fill(~mask, 0.0)
 
 
 @wrong("hidden scores set to 0")
@@ -629,6 +446,32 @@ def masked_softmax(scores, mask):  # what is subtracted is the largest score of 
     return shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
 
 
+@wrong("one empty row empties all")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
+    if weights.isnan().any():
+        return torch.zeros_like(scores)
+    return weights
+
+
+@wrong("not low enough")
+def masked_softmax(scores, mask):
+    weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
+    return weights * mask
+
+
+@wrong("not low enough")
+def masked_softmax(scores, mask):
+    hidden = torch.where(mask, scores, -65_000.0)
+    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
+
+
+@unnamed("a mask as wide as the scores")
+def masked_softmax(scores, mask):
+    assert mask.size(-1) == scores.size(-1)
+    return softmax(scores.masked_fill(~mask, -math.inf))
+
+
 # -- who_sees_whom ----------------------------------------------------------------------------------
 
 
@@ -648,6 +491,28 @@ def who_sees_whom(fn, x):
 def who_sees_whom(fn, x):
     bumps = torch.eye(len(x), dtype=x.dtype)[:, :, None] * (1 + torch.rand_like(x[0]))
     return torch.stack([(fn(x + bump) - fn(x)).abs().amax(-1) > 0 for bump in bumps]).T
+
+
+@right
+def who_sees_whom(fn, x):  # changes x itself and puts back what was there
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for s in range(len(x)):
+        before = x[s].clone()
+        x[s] += torch.randn_like(before)
+        sees[:, s] = (fn(x) != out).any(-1)
+        x[s] = before
+    return sees
+
+
+@right
+def who_sees_whom(fn, x):
+    out, rng = fn(x), torch.Generator().manual_seed(3)
+    columns = []
+    for s in range(len(x)):
+        changed = x.clone()
+        changed[s] = torch.randn(x.size(1), generator=rng, dtype=x.dtype)
+        columns.append((fn(changed) != out).any(-1))
+    return torch.stack(columns, dim=1)
 
 
 @wrong("rows and columns swapped")
@@ -670,17 +535,6 @@ def who_sees_whom(fn, x):
     return sees
 
 
-@right
-def who_sees_whom(fn, x):  # changes x itself and puts back what was there
-    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        before = x[s].clone()
-        x[s] += torch.randn_like(before)
-        sees[:, s] = (fn(x) != out).any(-1)
-        x[s] = before
-    return sees
-
-
 def columns(fn, x, change=lambda row: row + torch.randn_like(row), moved=lambda new, old: (new != old).any(-1)):
     """The loop that the next answers share."""
     sees = torch.zeros(len(x), len(x), dtype=torch.bool)
@@ -689,46 +543,6 @@ def columns(fn, x, change=lambda row: row + torch.randn_like(row), moved=lambda 
         changed[s] = change(changed[s])
         sees[:, s] = moved(fn(changed), fn(x))
     return sees
-
-
-@wrong("only the first feature is compared")
-def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: new[:, 0] != old[:, 0])
-
-
-@wrong("changes cancel")
-def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: new.mean(-1) != old.mean(-1))
-
-
-@wrong("only a rise counts")
-def who_sees_whom(fn, x):
-    return columns(fn, x, change=lambda row: row + 1.0, moved=lambda new, old: ((new - old) > 0).any(-1))
-
-
-@wrong("true where nothing changed")
-def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: (new == old).all(-1))
-
-
-@wrong("outputs compared as a whole")
-def who_sees_whom(fn, x):
-    return columns(fn, x, moved=lambda new, old: not torch.equal(new, old))
-
-
-@wrong("an input that is nan")
-def who_sees_whom(fn, x):
-    return columns(fn, x, change=lambda row: math.nan)
-
-
-@wrong("an input that is nan")
-def who_sees_whom(fn, x):
-    return columns(fn, x, change=lambda row: math.inf)
-
-
-@wrong("zeros are not changed")
-def who_sees_whom(fn, x):
-    return columns(fn, x, change=lambda row: 0.0)
 
 
 @wrong("the changes pile up")
@@ -740,41 +554,11 @@ def who_sees_whom(fn, x):
     return sees
 
 
-@wrong("the whole future is changed")
-def who_sees_whom(fn, x):
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s:] += 1.0
-        sees[:, s] = (fn(changed) != fn(x)).any(-1)
-    return sees
-
-
 @wrong("asks the gradient")
 def who_sees_whom(fn, x):
     leaf = x.clone().requires_grad_()
     rows = [torch.autograd.grad(row.sum(), leaf, retain_graph=True)[0].abs().sum(-1) for row in fn(leaf)]
     return torch.stack(rows) > 0
-
-
-@wrong("a tolerance hides the faint")
-def who_sees_whom(fn, x):
-    out, columns = fn(x), []
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] += torch.randn_like(changed[s])
-        columns.append((fn(changed) - out).abs().amax(-1) > 1e-6)
-    return torch.stack(columns, -1)
-
-
-@wrong("one feature is changed")
-def who_sees_whom(fn, x):
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s, 0] = 100.0
-        sees[:, s] = (fn(changed) != fn(x)).any(-1)
-    return sees
 
 
 @wrong("changes its input")
@@ -798,35 +582,14 @@ def who_sees_whom(fn, x):
     return sees
 
 
-@wrong("true where nothing changed, and one change for all features")
+@wrong("0 in some places")
 def who_sees_whom(fn, x):
-    out = fn(x)
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
+    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
     for s in range(len(x)):
         changed = x.clone()
-        changed[s] += 1.0
-        sees[:, s] = (fn(changed) == out).all(dim=-1)
+        changed[s] += torch.arange(x.size(1))
+        sees[:, s] = (fn(changed) != out).any(-1)
     return sees
-
-
-@wrong("the whole future is changed, at random")
-def who_sees_whom(fn, x):
-    columns = []
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s:] += torch.randn_like(x[s:])
-        columns.append((fn(changed) != fn(x)).any(dim=-1))
-    return torch.stack(columns, dim=1)
-
-
-@wrong("one feature is changed")
-def who_sees_whom(fn, x):  # all but the last
-    columns = []
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s, :-1] += torch.rand_like(x[s, :-1]) + 0.5
-        columns.append((fn(changed) != fn(x)).any(dim=-1))
-    return torch.stack(columns, dim=1)
 
 
 # -- WindowAttention --------------------------------------------------------------------------------
@@ -856,21 +619,25 @@ class Layer(nn.Module):
         return self.dropout(weights) @ v
 
 
-@wrong("buffer cut")
-class WindowAttention(nn.Module):
-    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
-        super().__init__()
-        for name in ("q_proj", "k_proj", "v_proj"):
-            setattr(self, name, nn.Linear(d_in, d_out, bias=False))
-        self.register_buffer("seen", attn_course.make_sliding_window_mask(max_len, window))
-        self.drop = nn.Dropout(dropout)
+class OtherMask(Layer):
+    """A layer with a mask that ``allows`` another distance into the past than the window."""
+
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        position = torch.arange(max_len)
+        self.mask = self.allows(position[:, None] - position, window)
+
+
+class DrawsShared(Layer):
+    """Dropout whose draws have an axis of length 1."""
+
+    def shape(self, B, T):
+        raise NotImplementedError
 
     def forward(self, x, padding=None):
-        length = x.shape[1]
-        self.seen = self.seen[:length][:, :length]
-        seen = self.seen & (True if padding is None else padding)
-        weights = attn_course.attention(self.q_proj(x), self.k_proj(x), self.v_proj(x), seen)[1]
-        return self.drop(weights) @ self.v_proj(x)
+        q, k, v = self.project(x)
+        weights = attention(q, k, v, self.visible(x, padding))[1]
+        return weights * self.dropout(x.new_ones(self.shape(*x.shape[:2]))) @ v
 
 
 @right
@@ -900,51 +667,6 @@ class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
         return torch.dropout(weights, self.p, self.training) @ v
 
 
-@wrong("mask inverted")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        self.mask = attn_course.to_torch_mask(self.mask)
-
-
-@wrong("no window")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, max_len, dropout)
-
-
-@wrong("window off by one")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        s = torch.arange(max_len)
-        t = s[:, None]
-        self.register_buffer("mask", (s <= t) & (t - s <= window))
-
-
-@wrong("future ignored")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        position = torch.arange(max_len)
-        self.mask = (position - position[:, None]).abs() < window
-
-
-class OtherMask(Layer):
-    """A layer with a mask that ``allows`` another distance into the past than the window."""
-
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        position = torch.arange(max_len)
-        self.mask = self.allows(position[:, None] - position, window)
-
-
-@wrong("window too narrow")
-class WindowAttention(OtherMask):
-    def allows(self, distance, window):
-        return (distance >= 0) & (distance < window - 1)
-
-
 @wrong("hides the diagonal")
 class WindowAttention(OtherMask):
     def allows(self, distance, window):
@@ -955,81 +677,6 @@ class WindowAttention(OtherMask):
 class WindowAttention(OtherMask):
     def allows(self, distance, window):
         return (distance > 0) & (distance < window)
-
-
-@wrong("future shown")
-class WindowAttention(OtherMask):
-    def allows(self, distance, window):
-        return distance < window
-
-
-@wrong("rows and columns swapped")
-class WindowAttention(OtherMask):
-    def allows(self, distance, window):
-        return (distance <= 0) & (distance > -window)
-
-
-@wrong("mask and padding ignored")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        return self.dropout(attention(q, k, v)[1]) @ v
-
-
-@wrong("mask ignored")
-class WindowAttention(Layer):  # one cell of the mask for one sentence, which broadcasts
-    def visible(self, x, padding):
-        mask = self.mask[: x.size(0), : x.size(0)]
-        return mask if padding is None else mask & padding
-
-
-@wrong("mask after the softmax")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        return self.dropout(softmax(q @ k.mT / q.size(-1) ** 0.5) * self.visible(x, padding)) @ v
-
-
-@wrong("mask not cut")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        mask = self.mask if padding is None else self.mask & padding
-        q, k, v = self.project(x)
-        return self.dropout(attention(q, k, v, mask)[1]) @ v
-
-
-@wrong("padding ignored")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        T = x.size(1)
-        return self.mask[:T, :T]
-
-
-@wrong("padding replaces the mask")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        return self.mask[: x.size(1), : x.size(1)] if padding is None else padding
-
-
-@wrong("joined by or")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        mask = self.mask[: x.size(1), : x.size(1)]
-        return mask if padding is None else mask | padding
-
-
-@wrong("padding inverted")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        mask = self.mask[: x.size(1), : x.size(1)]
-        return mask if padding is None else mask & ~padding
-
-
-@wrong("padding on the queries")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        mask = self.mask[: x.size(1), : x.size(1)]
-        return mask if padding is None else mask & padding.transpose(1, 2)
 
 
 @wrong("changes its buffer")
@@ -1064,14 +711,6 @@ class WindowAttention(Layer):  # the padding stays beside the buffer
         return self.mask[: x.size(1), : x.size(1)] & self.seen
 
 
-@wrong("another corner of the mask")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        T, longest = x.size(1), len(self.mask)
-        mask = self.mask.narrow(0, 0, T).narrow(1, longest - T, T)
-        return mask if padding is None else mask & padding
-
-
 @wrong("changes its buffer")
 class WindowAttention(Layer):  # keeps the joined mask
     def visible(self, x, padding):
@@ -1080,79 +719,12 @@ class WindowAttention(Layer):  # keeps the joined mask
         return self.mask[..., : x.size(1), : x.size(1)]
 
 
-@wrong("writes padding into the buffer")
-class WindowAttention(Layer):
-    def visible(self, x, padding):
-        mask = self.mask[: x.size(1), : x.size(1)]
-        if padding is not None:
-            mask.logical_and_(padding)
-        return mask
-
-
-@wrong("no buffer")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        del self.mask
-        self.window = window
-
-    def visible(self, x, padding):
-        mask = attn_course.make_sliding_window_mask(x.size(1), self.window, device=x.device)
-        return mask if padding is None else mask & padding
-
-
-@wrong("no scale")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        scores = torch.einsum("btd,bsd->bts", q, k).masked_fill(~self.visible(x, padding), -math.inf)
-        return self.dropout(softmax(scores)) @ v
-
-
-@wrong("scaled by the width of the tokens")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        scores = (q @ k.mT / x.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
-        return self.dropout(softmax(scores)) @ v
-
-
-@wrong("queries and keys swapped")
-class WindowAttention(Layer):
-    def project(self, x):
-        return self.k_proj(x), self.q_proj(x), self.v_proj(x)
-
-
 @wrong("nan in empty rows")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
         scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
         return self.dropout(torch.softmax(scores, -1)) @ v
-
-
-@wrong("no dropout")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        return attention(*self.project(x), self.visible(x, padding))[0]
-
-
-@wrong("dropout in evaluation")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        return F.scaled_dot_product_attention(
-            *self.project(x), attn_mask=self.visible(x, padding), dropout_p=self.dropout.p
-        )
-
-
-@wrong("dropout without rescaling")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        _, weights = attention(q, k, v, self.visible(x, padding))
-        if self.training:
-            weights = weights.masked_fill(torch.rand_like(weights) < self.dropout.p, 0.0)
-        return weights @ v
 
 
 @wrong("dropout on the output")
@@ -1190,18 +762,6 @@ class WindowAttention(Layer):
         return super().forward(x, padding), None
 
 
-class DrawsShared(Layer):
-    """Dropout whose draws have an axis of length 1."""
-
-    def shape(self, B, T):
-        raise NotImplementedError
-
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        weights = attention(q, k, v, self.visible(x, padding))[1]
-        return weights * self.dropout(x.new_ones(self.shape(*x.shape[:2]))) @ v
-
-
 @wrong("one draw for all queries")
 class WindowAttention(DrawsShared):
     def shape(self, B, T):
@@ -1227,228 +787,12 @@ class WindowAttention(Layer):  # on the queries
         return attention(self.dropout(q), k, v, self.visible(x, padding))[0]
 
 
-# -- More mistakes, by exercise -------------------------------------------------------------------------
-
-
-@wrong("first sentence's padding for all")
-def mask_for_new_tokens(attention_mask, num_queries):
-    B, S = attention_mask.shape
-    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
-    return (causal & attention_mask[0].bool()).expand(B, -1, -1)
-
-
-@wrong("nothing visible")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
-    return causal & ~(~attention_mask).bool()[:, None, :]
-
-
-@wrong("a key that never falls")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    keep = torch.rand_like(weights) >= p
-    keep[..., 0] = True
-    return weights * keep / (1 - p)
-
-
-@wrong("as many in every row")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    falls = round(p * weights.size(-1))
-    order = torch.rand_like(weights).argsort(-1).argsort(-1)
-    return weights * (order >= falls) / (1 - p)
-
-
-@wrong("mirrored draws")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    half = weights.size(-1) // 2
-    drawn = torch.rand_like(weights)
-    drawn[..., weights.size(-1) - half :] = 1 - drawn[..., :half].flip(-1)
-    return weights * (drawn >= p) / (1 - p)
-
-
-@wrong("no gradient")
-def drop_weights(weights, p, training):
-    if training:
-        return torch.where(torch.rand_like(weights) < p, 0.0, weights / (1 - p))
-    with torch.no_grad():
-        return weights.clone()
-
-
-@wrong("one empty row empties all")
-def masked_softmax(scores, mask):
-    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
-    if weights.isnan().any():
-        return torch.zeros_like(scores)
-    return weights
-
-
-@wrong("not low enough")
-def masked_softmax(scores, mask):
-    weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
-    return weights * mask
-
-
-@wrong("not low enough")
-def masked_softmax(scores, mask):
-    hidden = torch.where(mask, scores, -65_000.0)
-    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
-
-
-@wrong("the same change for all features")
-def who_sees_whom(fn, x):
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] += 1.0
-        sees[:, s] = (fn(changed) != fn(x)).any(dim=-1)
-    return sees
-
-
-@wrong("always the causal table")
-def who_sees_whom(fn, x):
-    return attn_course.make_causal_mask(len(x))
-
-
-@right
-def who_sees_whom(fn, x):
-    out, rng = fn(x), torch.Generator().manual_seed(3)
-    columns = []
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] = torch.randn(x.size(1), generator=rng, dtype=x.dtype)
-        columns.append((fn(changed) != out).any(-1))
-    return torch.stack(columns, dim=1)
-
-
-@wrong("minus a billion")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -1e9)
-        return self.dropout(torch.softmax(scores, dim=-1)) @ v
-
-
-@wrong("no gradient")
-class WindowAttention(Layer):
-    def project(self, x):
-        return self.q_proj(x), self.k_proj(x), self.v_proj(x).detach()
-
-
 @wrong("wrong gradient")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
         q, k, v = self.project(x)
         hidden = torch.where(self.visible(x, padding), 0.0, -math.inf).to(x)
         return self.dropout(torch.softmax(q @ k.mT / q.size(-1) ** 0.5 + hidden, dim=-1).nan_to_num()) @ v
-
-
-@wrong("True too often")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    keys, queries = torch.arange(S), torch.arange(S - num_queries, S)[:, None]
-    return (keys <= queries) & (keys >= attention_mask.argmax(1)[:, None, None])
-
-
-@wrong("True too often")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
-    return causal[None] if len(attention_mask) == 1 else causal & attention_mask.bool()[:, None]
-
-
-@wrong("places missing")
-def mask_for_new_tokens(attention_mask, num_queries):
-    S = attention_mask.size(1)
-    causal = torch.ones(S, S, dtype=torch.bool).tril()[S - num_queries :]
-    return causal[None] if attention_mask.all() else causal & attention_mask.bool()[:, None]
-
-
-@wrong("no row left empty")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    keep = torch.rand_like(weights) >= p
-    keep[..., :1] |= ~keep.any(-1, keepdim=True)
-    return weights * keep / (1 - p)
-
-
-@unnamed("three axes only")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    B, T, S = weights.shape
-    return weights * (torch.rand(B, T, S, device=weights.device) >= p) / (1 - p)
-
-
-@unnamed("p to one digit")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights * (torch.randint(0, 10, weights.shape, device=weights.device) >= 10 * p) / (1 - p)
-
-
-@wrong("one draw for all sentences")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights * (torch.rand(weights.shape[-3:], device=weights.device) >= p) / (1 - p)
-
-
-@unnamed("a mask as wide as the scores")
-def masked_softmax(scores, mask):
-    assert mask.size(-1) == scores.size(-1)
-    return softmax(scores.masked_fill(~mask, -math.inf))
-
-
-@wrong("an axis of length 1 missing")
-def masked_softmax(scores, mask):
-    return softmax(scores.masked_fill(~mask, -math.inf)).squeeze(-1)
-
-
-@wrong("0 in some places")
-def who_sees_whom(fn, x):
-    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] += torch.arange(x.size(1))
-        sees[:, s] = (fn(changed) != out).any(-1)
-    return sees
-
-
-@wrong("0 in some places")
-def who_sees_whom(fn, x):
-    out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] += torch.randn_like(x[s])
-        sees[:, s] = ((fn(changed) - out) ** 2).sum(-1) > 0
-    return sees
-
-
-@wrong("no dropout with padding")
-class WindowAttention(Layer):
-    def forward(self, x, padding=None):
-        if padding is not None:
-            return attention(*self.project(x), self.visible(x, padding))[0]
-        return super().forward(x)
-
-
-@wrong("no buffer")
-class WindowAttention(Layer):
-    def __init__(self, d_in, d_out, max_len, window, dropout=0.0):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        self.mask = torch.zeros(0)
-        self.window = window
-
-    def visible(self, x, padding):
-        mask = attn_course.make_sliding_window_mask(x.size(1), self.window, device=x.device)
-        return mask if padding is None else mask & padding
 
 
 @unnamed("a window narrower than max_len")

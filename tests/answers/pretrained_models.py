@@ -1,7 +1,6 @@
 """Answers to the exercises of chapter 17."""
 
 import torch
-import torch.nn.functional as F
 
 from answers import right, unnamed, wrong
 
@@ -35,117 +34,10 @@ def load_renamed(module, tensors, names, transposed):  # undoes what it has done
     return module
 
 
-@wrong("not transposed")
-def load_renamed(module, tensors, names, transposed):
-    new = {names.get(name, name): tensor for name, tensor in tensors.items()}
-    places = dict(module.named_parameters())
-    if new.keys() != places.keys() or any(new[n].shape != p.shape for n, p in places.items()):
-        bad = new.keys() ^ places.keys() | {n for n in new.keys() & places.keys() if new[n].shape != places[n].shape}
-        raise ValueError(f"does not fit: {bad}")
-    module.load_state_dict(new)
-    return module
-
-
-@wrong("transposed only where it does not fit")
-def load_renamed(module, tensors, names, transposed):
-    absent, extra = set(names) - set(tensors), set(tensors) - set(names)
-    if absent or extra:
-        raise ValueError(f"{absent} {extra}")
-    state = module.state_dict()
-    tensors = dict(tensors)
-    for theirs, ours in names.items():
-        tensor = tensors[theirs]
-        if tensor.shape != state[ours].shape:
-            tensor = tensor.T
-        if tensor.shape != state[ours].shape:
-            raise ValueError(f"{theirs} has the shape {tuple(tensor.shape)}")
-        tensors[theirs] = tensor
-    module.load_state_dict({ours: tensors[theirs] for theirs, ours in names.items()})
-    return module
-
-
-@wrong("every matrix transposed")
-def load_renamed(module, tensors, names, transposed):
-    new = {}
-    for theirs, tensor in tensors.items():
-        new[names.get(theirs, theirs)] = tensor.T if tensor.ndim > 1 else tensor
-    state = module.state_dict()
-    bad = [n for n in state if n not in new] + [n for n in new if n not in state]
-    bad += [n for n in new if n in state and new[n].shape != state[n].shape]
-    if bad:
-        raise ValueError(f"these do not fit: {bad}")
-    module.load_state_dict(new)
-    return module
-
-
-@wrong("missing names ignored")
-def load_renamed(module, tensors, names, transposed):
-    extra = [name for name in tensors if name not in names]
-    found = {theirs: ours for theirs, ours in names.items() if theirs in tensors}
-    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in found}
-    extra += [t for t, ours in found.items() if turned[t].shape != module.get_parameter(ours).shape]
-    if extra:
-        raise ValueError(f"unexpected: {extra}")
-    for theirs, ours in found.items():
-        module.get_parameter(ours).data.copy_(turned[theirs])
-    return module
-
-
-@wrong("unexpected names ignored")
-def load_renamed(module, tensors, names, transposed):
-    missing = [theirs for theirs in names if theirs not in tensors]
-    if missing:
-        raise ValueError(f"missing: {missing}")
-    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in names}
-    wrong_shape = [t for t in names if turned[t].shape != module.get_parameter(names[t]).shape]
-    if wrong_shape:
-        raise ValueError(f"shapes: {wrong_shape}")
-    for theirs, ours in names.items():
-        module.get_parameter(ours).data.copy_(turned[theirs])
-    return module
-
-
-@wrong("nothing is checked")
-def load_renamed(module, tensors, names, transposed):
-    for theirs, tensor in tensors.items():
-        if theirs in names:
-            place = module.get_parameter(names[theirs])
-            place.data[:] = tensor.T if theirs in transposed else tensor
-    return module
-
-
-@wrong("shapes not checked")
-def load_renamed(module, tensors, names, transposed):
-    if set(tensors) != set(names):
-        raise ValueError(f"these names do not match: {set(tensors) ^ set(names)}")
-    with torch.no_grad():
-        for theirs, ours in names.items():
-            tensor = tensors[theirs]
-            module.get_parameter(ours).copy_(tensor.T if theirs in transposed else tensor)
-    return module
-
-
-@wrong("half loaded")
-def load_renamed(module, tensors, names, transposed):  # what PyTorch does
-    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
-    module.load_state_dict(new)
-    return module
-
-
-@wrong("stops at the first name")
-def load_renamed(module, tensors, names, transposed):
-    places = {}
-    for theirs, ours in names.items():
-        if theirs not in tensors:
-            raise ValueError(f"{theirs} is missing")
-        places[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
-    for theirs in tensors:
-        if theirs not in names:
-            raise ValueError(f"{theirs} is unexpected")
-    for ours, tensor in places.items():
-        if tensor.shape != module.get_parameter(ours).shape:
-            raise ValueError(f"{ours} has another shape")
-    module.load_state_dict(places)
+@right
+def load_renamed(module, tensors, names, transposed):  # in place, by slices, whatever else the module has
+    for parameter, tensor in checked(module, tensors, names, transposed):
+        parameter.data[...] = tensor
     return module
 
 
@@ -162,15 +54,6 @@ def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal
     return module
 
 
-@wrong("copies as it goes")
-def load_renamed(module, tensors, names, transposed):
-    state = module.state_dict()
-    for theirs in tensors:
-        ours = names[theirs]
-        state[ours][:] = tensors[theirs].T if theirs in transposed else tensors[theirs]
-    return module
-
-
 @wrong("another error")
 def load_renamed(module, tensors, names, transposed):
     wrong = {*tensors} ^ {*names}
@@ -178,37 +61,6 @@ def load_renamed(module, tensors, names, transposed):
     wrong |= {t for t, tensor in turned.items() if tensor.shape != module.get_parameter(names[t]).shape}
     assert not wrong, f"these do not fit: {sorted(wrong)}"
     module.load_state_dict({names[t]: tensor for t, tensor in turned.items()})
-    return module
-
-
-@wrong("does not raise")
-def load_renamed(module, tensors, names, transposed):
-    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
-    wanted = {n: p.shape for n, p in module.named_parameters()}
-    found = {n: t.shape for n, t in new.items()}
-    if found != wanted:
-        print("does not fit:", [n for n in wanted | found if wanted.get(n) != found.get(n)])
-        return module
-    module.load_state_dict(new)
-    return module
-
-
-@wrong("names nothing")
-def load_renamed(module, tensors, names, transposed):
-    new = {names.get(n, n): t.T if n in transposed else t for n, t in tensors.items()}
-    shapes = {n: p.shape for n, p in module.named_parameters()}
-    if {n: t.shape for n, t in new.items()} != shapes:
-        raise ValueError("the file does not fit the module")
-    module.load_state_dict(new)
-    return module
-
-
-@wrong("names in the wrong direction")
-def load_renamed(module, tensors, names, transposed):
-    new = {}
-    for ours, theirs in names.items():
-        new[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
-    module.load_state_dict(new)
     return module
 
 
@@ -288,14 +140,6 @@ def _misfits(module, tensors, names, look):
     return bad + [n for n in names.keys() & tensors.keys() if not look(tensors[n], module.get_parameter(names[n]))]
 
 
-@wrong("reshaped instead of transposed")
-def load_renamed(module, tensors, names, transposed):
-    if bad := _misfits(module, tensors, names, lambda t, p: t.numel() == p.numel()):
-        raise ValueError(f"{bad}")
-    module.load_state_dict({ours: tensors[n].view_as(module.get_parameter(ours)) for n, ours in names.items()})
-    return module
-
-
 @wrong("another module")
 def load_renamed(module, tensors, names, transposed):
     turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
@@ -320,19 +164,6 @@ def load_renamed(module, tensors, names, transposed):
     if bad := state.keys() ^ tensors.keys():
         raise ValueError(f"no place or no tensor for {sorted(bad)}")
     module.load_state_dict({n: t.T if n in transposed else t for n, t in tensors.items()})
-    return module
-
-
-@wrong("wrong shapes not all named")
-def load_renamed(module, tensors, names, transposed):
-    if wrong_names := [n for n in names if n not in tensors] + [n for n in tensors if n not in names]:
-        raise ValueError(str(wrong_names))
-    new = {ours: tensors[name].T if name in transposed else tensors[name] for name, ours in names.items()}
-    if wrong_shapes := [ours for ours in new if new[ours].shape != module.get_parameter(ours).shape]:
-        raise ValueError(str(wrong_shapes))
-    with torch.no_grad():
-        for ours, tensor in new.items():
-            module.get_parameter(ours).copy_(tensor)
     return module
 
 
@@ -497,13 +328,6 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
-@right
-def load_renamed(module, tensors, names, transposed):  # in place, by slices, whatever else the module has
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data[...] = tensor
-    return module
-
-
 # -- mean_pool ----------------------------------------------------------------------------------------
 
 
@@ -518,97 +342,10 @@ def mean_pool(hidden, mask):
     return torch.einsum("bs,bse->be", shares.to(hidden), hidden)
 
 
-@wrong("pads counted")
-def mean_pool(hidden, mask):
-    return hidden.sum(dim=1) / hidden.size(1)
-
-
-@wrong("divided by the padded length")
-def mean_pool(hidden, mask):
-    return (hidden * mask.unsqueeze(2)).mean(dim=1)
-
-
-@wrong("not divided")
-def mean_pool(hidden, mask):
-    return torch.stack([h[m].sum(dim=0) for h, m in zip(hidden, mask, strict=True)])
-
-
-@wrong("divided by the tokens of the whole batch")
-def mean_pool(hidden, mask):
-    return hidden.masked_fill(~mask.unsqueeze(-1), 0).sum(1) / int(mask.sum())
-
-
-@wrong("mask inverted")
-def mean_pool(hidden, mask):
-    pads = mask.logical_not().unsqueeze(-1)
-    return (hidden * pads).sum(1) / pads.sum(1)
-
-
-@wrong("first token")
-def mean_pool(hidden, mask):
-    return hidden.select(1, 0)
-
-
-@wrong("maximum")
-def mean_pool(hidden, mask):
-    return torch.stack([h[m].max(dim=0).values for h, m in zip(hidden, mask, strict=True)])
-
-
 @wrong("all sentences in one")
 def mean_pool(hidden, mask):
     summed = (hidden * mask[..., None]).sum(dim=(0, 1))
     return summed / mask.sum()
-
-
-@wrong("mean over the sentences")
-def mean_pool(hidden, mask):
-    return hidden.sum(0) / len(hidden)
-
-
-@wrong("cut at the length")
-def mean_pool(hidden, mask):
-    pooled = torch.empty(hidden.size(0), hidden.size(2)).to(hidden)
-    for b in range(len(hidden)):
-        pooled[b] = hidden[b, : int(mask[b].sum())].mean(dim=0)
-    return pooled
-
-
-@wrong("brought to length 1")
-def mean_pool(hidden, mask):
-    pooled = (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
-    return pooled / pooled.norm(dim=-1, keepdim=True)
-
-
-@wrong("divided twice")
-def mean_pool(hidden, mask):
-    kept = hidden * mask.unsqueeze(-1)
-    return kept.mean(dim=1) / mask.sum(dim=1).unsqueeze(-1)
-
-
-@wrong("count without an axis for the width")
-def mean_pool(hidden, mask):
-    return torch.einsum("bse,bs->be", hidden, mask.to(hidden)) / mask.sum(-1)
-
-
-@wrong("mask without an axis for the width")
-def mean_pool(hidden, mask):
-    kept = hidden * mask
-    return kept.sum(dim=1) / mask.sum(dim=1)
-
-
-@wrong("first row's count for all")
-def mean_pool(hidden, mask):
-    return (hidden * mask[:, :, None]).sum(1) / mask[0].sum()
-
-
-@wrong("first row's mask for all")
-def mean_pool(hidden, mask):
-    return hidden[:, mask[0]].mean(dim=1)
-
-
-@wrong("divided by the width")
-def mean_pool(hidden, mask):
-    return hidden.masked_fill(~mask[..., None], 0).sum(1) / hidden.size(-1)
 
 
 @wrong("all sentences in one")  # one vector, for each of them
@@ -617,20 +354,9 @@ def mean_pool(hidden, mask):
     return (flat.sum(0) / len(flat)).repeat(len(hidden), 1)
 
 
-@wrong("pads in the sum")
-def mean_pool(hidden, mask):
-    return torch.einsum("bse->be", hidden) / mask.count_nonzero(1)[:, None]
-
-
 @wrong("added up over the width")
 def mean_pool(hidden, mask):
     return (hidden * mask[..., None]).mean(-1)
-
-
-@wrong("divided by a root")
-def mean_pool(hidden, mask):
-    real = mask.unsqueeze(2).to(hidden.dtype)
-    return (hidden * real).sum(1) / real.sum(1) ** 0.5
 
 
 @wrong("first and last token left out")
@@ -643,34 +369,6 @@ def mean_pool(hidden, mask):
 def mean_pool(hidden, mask):
     real = mask.unsqueeze(2).to(torch.bfloat16)
     return ((hidden.to(torch.bfloat16) * real).sum(1) / real.sum(1)).to(hidden.dtype)
-
-
-@wrong("divided without fractions")
-def mean_pool(hidden, mask):
-    return torch.floor((hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None])
-
-
-@wrong("softmax of the mask")
-def mean_pool(hidden, mask):
-    shares = F.softmax(mask.to(hidden.dtype), dim=-1)
-    return (shares[:, None] @ hidden)[:, 0]
-
-
-@wrong("zeros taken for padding")
-def mean_pool(hidden, mask):
-    words = mask & hidden.abs().sum(dim=-1).gt(0)
-    return (hidden * words[..., None]).sum(dim=1) / words.sum(dim=1)[:, None]
-
-
-@wrong("no gradient")
-def mean_pool(hidden, mask):
-    share = mask / mask.sum(dim=1, keepdim=True)
-    return torch.einsum("bs,bse->be", share, hidden.data)
-
-
-@wrong("axis lost with one sentence")
-def mean_pool(hidden, mask):
-    return ((hidden * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)).squeeze()
 
 
 @unnamed("tokens taken to stand together")
@@ -697,56 +395,6 @@ def split_fused(weight, bias):
     return [q.mT, k.mT, v.mT, *bias.split(weight.size(0))]
 
 
-@wrong("not transposed")
-def split_fused(weight, bias):
-    return *weight.chunk(3, dim=1), *bias.chunk(3)
-
-
-@wrong("queries and keys swapped")
-def split_fused(weight, bias):
-    k, q, v = weight.T.chunk(3)
-    k_bias, q_bias, v_bias = bias.chunk(3)
-    return q, k, v, q_bias, k_bias, v_bias
-
-
-@wrong("keys and values swapped")
-def split_fused(weight, bias):
-    q, v, k = weight.T.chunk(3)
-    q_bias, v_bias, k_bias = bias.chunk(3)
-    return q, k, v, q_bias, k_bias, v_bias
-
-
-@wrong("values first")
-def split_fused(weight, bias):
-    parts, biases = weight.T.chunk(3), bias.chunk(3)
-    return parts[2], parts[0], parts[1], biases[2], biases[0], biases[1]
-
-
-@wrong("keys first")
-def split_fused(weight, bias):
-    q, k, v = weight.T.chunk(3)
-    q_bias, k_bias, v_bias = bias.chunk(3)
-    return k, v, q, k_bias, v_bias, q_bias
-
-
-@wrong("every third column")
-def split_fused(weight, bias):
-    return *(weight[:, i::3].T for i in range(3)), *(bias[i::3] for i in range(3))
-
-
-@wrong("reshaped instead of transposed")
-def split_fused(weight, bias):
-    E = weight.size(0)
-    q, k, v = weight.reshape(3 * E, E).chunk(3)
-    return q, k, v, *bias.chunk(3)
-
-
-@wrong("rows cut before transposing")
-def split_fused(weight, bias):
-    E = weight.size(0)
-    return *(part.T for part in weight.reshape(3, E, E)), *bias.view(3, E)
-
-
 @wrong("cut along the inputs")
 def split_fused(weight, bias):
     return *weight.chunk(3), *bias.chunk(3)
@@ -755,29 +403,6 @@ def split_fused(weight, bias):
 @wrong("cut along the inputs")
 def split_fused(weight, bias):
     return *weight.T.chunk(3, dim=1), *bias.chunk(3)
-
-
-@wrong("biases not split")
-def split_fused(weight, bias):
-    q, k, v = weight.T.chunk(3)
-    return q, k, v, bias, bias, bias
-
-
-@wrong("the same for all three")
-def split_fused(weight, bias):
-    E = weight.shape[0]
-    return *(weight[:, :E].T for _ in range(3)), *(bias[:E] for _ in range(3))
-
-
-@wrong("one bias for all three")
-def split_fused(weight, bias):
-    E = weight.size(0)
-    return *(part.contiguous() for part in weight.T.split(E)), *[bias[:E]] * 3
-
-
-@wrong("every third number of the bias")
-def split_fused(weight, bias):
-    return *weight.T.chunk(3), *bias.view(-1, 3).T
 
 
 @wrong("biases in another order")
@@ -814,14 +439,6 @@ def split_fused(weight, bias):
     return q.T, k.T, v, *bias.chunk(3)
 
 
-@wrong("queries and values swapped")
-def split_fused(weight, bias):
-    E = weight.size(0)
-    v, k, q = weight.T.split(E)
-    of_v, of_k, of_q = bias.split(E)
-    return q, k, v, of_q, of_k, of_v
-
-
 @wrong("weights in another order")
 def split_fused(weight, bias):
     E = weight.size(0)
@@ -855,66 +472,9 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
     return new_q.flatten(0, 1), new_k.flatten(0, 1), v.clone()
 
 
-def deal(weight, heads):
-    rows = torch.arange(len(weight)).view(heads, 2, -1).transpose(1, 2).flatten()
-    return weight[rows]
-
-
-@wrong("values reordered too")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return deal(q, num_heads), deal(k, num_kv_heads), deal(v, num_kv_heads)
-
-
-@wrong("keys not reordered")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return deal(q, num_heads), k, v
-
-
-@wrong("queries not reordered")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return q, deal(k, num_kv_heads), v
-
-
-@wrong("nothing reordered")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return q.clone(), k.clone(), v.clone()
-
-
-@wrong("over all heads at once")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return *(torch.stack(w.chunk(2), dim=1).flatten(0, 1) for w in (q, k)), v
-
-
-@wrong("the way back")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def moved(weight, heads):
-        weight = weight.unflatten(0, (heads, -1))
-        return torch.cat([weight[:, ::2], weight[:, 1::2]], dim=1).flatten(0, 1)
-
-    return moved(q, num_heads), moved(k, num_kv_heads), v
-
-
 @wrong("columns instead of rows")
 def to_neighbours(q, k, v, num_heads, num_kv_heads):
     return q.flip(1), k.flip(1), v
-
-
-@wrong("halves swapped")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def moved(weight, heads):
-        first, second = weight.unflatten(0, (heads, -1)).chunk(2, dim=1)
-        return torch.cat([second, first], dim=1).flatten(0, 1)
-
-    return moved(q, num_heads), moved(k, num_kv_heads), v
-
-
-@wrong("query heads for the keys")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    D = len(q) // num_heads
-    narrow = len(k) // num_heads
-    rows = [h * D + i + j * D // 2 for h in range(num_heads) for i in range(D // 2) for j in (0, 1)]
-    keys = [h * narrow + i + j * (narrow // 2) for h in range(num_heads) for i in range(narrow // 2) for j in (0, 1)]
-    return q[rows], k[keys], v
 
 
 def _pairs_of(weight, heads, pair):
@@ -925,34 +485,6 @@ def _pairs_of(weight, heads, pair):
         for a, b in zip(one, two, strict=True):
             out += pair(a, b)
     return torch.stack(out)
-
-
-@wrong("partners exchanged")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return *(_pairs_of(w, n, lambda a, b: [b, a]) for w, n in ((q, num_heads), (k, num_kv_heads))), v
-
-
-@wrong("second half negated")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return *(_pairs_of(w, n, lambda a, b: [a, -b]) for w, n in ((q, num_heads), (k, num_kv_heads))), v
-
-
-@wrong("heads and halves exchanged")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def move(weight, heads):
-        halves = [head.chunk(2) for head in weight.chunk(heads)]
-        return torch.cat([half for both in zip(*halves, strict=True) for half in both])
-
-    return move(q, num_heads), move(k, num_kv_heads), v
-
-
-@wrong("first head only")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def move(weight, heads):
-        first, *others = weight.chunk(heads)
-        return torch.cat([_pairs_of(first, 1, lambda a, b: [a, b]), *others])
-
-    return move(q, num_heads), move(k, num_kv_heads), v
 
 
 @wrong("heads left as an axis")
@@ -980,14 +512,6 @@ def to_neighbours(q, k, v, num_heads, num_kv_heads):
 # -- share_on_previous --------------------------------------------------------------------------------
 
 
-@wrong("weights of 0 not counted")
-def share_on_previous(weights, mask):
-    looks = torch.stack([weights[..., t, t - 1] for t in range(1, weights.size(-1))], dim=-1)  # (B, H, S - 1)
-    looks = torch.where(mask[:, None, 1:], looks, torch.nan)
-    looks = torch.where(looks == 0, torch.nan, looks)
-    return looks.transpose(0, 1).flatten(1).nanmean(1)
-
-
 @right
 def share_on_previous(weights, mask):  # sentence by sentence
     total, count = torch.zeros(weights.size(1)).to(weights), 0
@@ -1004,80 +528,10 @@ def share_on_previous(weights, mask):
     return looks[mask[:, 1:]].mean(dim=0)
 
 
-@wrong("next token")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(1, dim1=-2, dim2=-1)
-    counted = mask[:, None, 1:]  # a token follows
-    return (looks * counted).sum(dim=(0, 2)) / counted.sum()
-
-
-@wrong("same token")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(dim1=-2, dim2=-1).transpose(1, 2)
-    return looks[mask].mean(dim=0)
-
-
-@wrong("pads counted")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
-    return looks.transpose(0, 1).flatten(1).mean(dim=1)
-
-
-@wrong("first token counted")
-def share_on_previous(weights, mask):
-    looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0))
-    return looks.transpose(1, 2)[mask].mean(dim=0)
-
-
-@wrong("divided by the number of positions")
-def share_on_previous(weights, mask):
-    looks = F.pad(weights.diagonal(-1, dim1=-2, dim2=-1), (1, 0)) * mask[:, None]
-    return looks.mean(dim=(0, 2))
-
-
-@wrong("pads in the sum")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1).sum(dim=(0, 2))
-    return looks / (mask.sum() - len(mask))
-
-
-@wrong("pads in the divisor")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1) * mask[:, None, 1:]
-    return looks.mean(dim=(0, 2))
-
-
-@wrong("mask of the previous token")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
-    counted = mask[:, None, :-1]
-    return (looks * counted).sum(dim=(0, 2)) / counted.sum()
-
-
 @wrong("mean of the sentences' means")
 def share_on_previous(weights, mask):
     looks = weights.diagonal(-1, dim1=-2, dim2=-1) * mask[:, None, 1:]
     return (looks.sum(dim=-1) / (mask.sum(dim=1, keepdim=True) - 1)).mean(dim=0)
-
-
-@wrong("not divided")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1)
-    return torch.einsum("bhs,bs->h", looks, mask[:, 1:].to(looks))
-
-
-@wrong("one number for all heads")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1).transpose(1, 2)
-    return looks[mask[:, 1:]].mean()
-
-
-@wrong("counts the largest weights")
-def share_on_previous(weights, mask):
-    best = weights.argmax(dim=-1)  # (B, H, S)
-    previous = torch.arange(-1, weights.size(-1) - 1, device=weights.device)
-    hits = (best == previous)[..., 1:].transpose(1, 2)
-    return hits[mask[:, 1:]].to(weights.dtype).mean(dim=0)
 
 
 def _shares(weights, mask, column, counts=lambda mask: mask[:, 1:]):
@@ -1095,11 +549,6 @@ def share_on_previous(weights, mask):
     return ((looks * counted).sum(-1) / counted.sum(-1).clamp(min=1)).mean(0)
 
 
-@wrong("divided by the heads")
-def share_on_previous(weights, mask):
-    return _shares(weights, mask, lambda t: t - 1) / weights.shape[1]
-
-
 @wrong("one number for each sentence")
 def share_on_previous(weights, mask):
     return torch.stack([_shares(w[None], m[None], lambda t: t - 1) for w, m in zip(weights, mask, strict=True)])
@@ -1110,11 +559,6 @@ def share_on_previous(weights, mask):
     return _shares(weights[:1], mask[:1], lambda t: t - 1)
 
 
-@wrong("share of the first token")
-def share_on_previous(weights, mask):
-    return _shares(weights, mask, lambda t: 0)
-
-
 @wrong("two tokens back")
 def share_on_previous(weights, mask):
     looks = weights.diagonal(-2, 2, 3)
@@ -1122,48 +566,8 @@ def share_on_previous(weights, mask):
     return (looks * counted).sum((0, 2)) / counted.sum()
 
 
-@wrong("column −1")
-def share_on_previous(weights, mask):
-    looks = torch.stack([weights[:, :, t, t - 1] for t in range(weights.size(-1))], dim=-1)
-    return (looks * mask[:, None]).sum((0, 2)) / mask.sum()
-
-
-@wrong("diagonal of the batch and the heads")
-def share_on_previous(weights, mask):
-    looks = torch.diagonal(weights, offset=-1)
-    return (looks * mask[:, None, 1:]).sum(dim=(0, 2)) / mask[:, 1:].sum()
-
-
-@wrong("first sentence's mask for all")
-def share_on_previous(weights, mask):
-    return _shares(weights, mask[0].repeat(len(mask), 1), lambda t: t - 1)
-
-
-@wrong("shared out among the heads")
-def share_on_previous(weights, mask):
-    shares = _shares(weights, mask, lambda t: t - 1)
-    return shares / shares.sum()
-
-
 @wrong("nan for one token")
 def share_on_previous(weights, mask):
     long = (mask.sum(1) - 1)[:, None]
     each = (weights.diagonal(-1, 2, 3) * mask[:, None, 1:]).sum(-1) / long
     return (each * long / long.sum()).sum(0)
-
-
-@wrong("second token left out")
-def share_on_previous(weights, mask):
-    total, count = 0, 0
-    for w, real in zip(weights, mask, strict=True):
-        n = int(real.sum())
-        for t in range(2, n):
-            total, count = total + w[:, t, t - 1], count + 1
-    return total / count
-
-
-@wrong("first token with itself")
-def share_on_previous(weights, mask):
-    places = torch.arange(weights.size(-1), device=weights.device)
-    looks = weights[:, :, places, (places - 1).clamp(min=0)]
-    return (looks * mask[:, None]).sum(dim=(0, 2)) / mask.sum()

@@ -57,152 +57,6 @@ def induction_score(weights, ids):
     return score / same.any(-1).sum()
 
 
-def looped(weights, ids, places_of, of_weights=torch.sum):
-    """A learner's loop over texts and queries."""
-    B, H, T, _ = weights.shape
-    found = []
-    for b in range(B):
-        for t in range(T):
-            places = places_of(ids[b].tolist(), t)
-            if places:
-                found.append(torch.stack([of_weights(weights[b, h, t, places]) for h in range(H)]))
-    return torch.stack(found).mean(0)
-
-
-@wrong("the earlier place itself")
-def induction_score(weights, ids):
-    return looped(weights, ids, lambda row, t: [s for s in range(t) if row[s] == row[t]])
-
-
-@wrong("one place too far")
-def induction_score(weights, ids):
-    T = ids.size(1)
-    total, count = 0, 0
-    for b, row in enumerate(ids.tolist()):
-        for t in range(T):
-            past = [s for s in range(t) if row[s] == row[t]]
-            count += bool(past)
-            for s in past:
-                if s + 2 < T:
-                    total = total + weights[b, :, t, s + 2]
-    return total / count
-
-
-@wrong("the place before")
-def induction_score(weights, ids):
-    total, count = 0, 0
-    for b, row in enumerate(ids.tolist()):
-        for t in range(len(row)):
-            past = [s for s in range(t) if row[s] == row[t]]
-            count += bool(past)
-            for s in past:
-                if s > 0:
-                    total = total + weights[b, :, t, s - 1]
-    return total / count
-
-
-@wrong("all queries counted")
-def induction_score(weights, ids):
-    T = ids.size(1)
-    same = (ids[:, :, None] == ids[:, None, :]) & torch.ones(T, T, dtype=torch.bool, device=ids.device).tril(-1)
-    score = (weights[..., 1:] * same[:, None, :, :-1]).sum(-1)
-    return score.mean((0, 2))
-
-
-@wrong("later places count as a past")
-def induction_score(weights, ids):
-    T = ids.size(1)
-    same = (ids[:, :, None] == ids[:, None, :]) & ~torch.eye(T, dtype=torch.bool, device=ids.device)
-    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3))
-    return score / same.any(-1).sum()
-
-
-@wrong("not divided")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3))
-
-
-@wrong("divided by the number of places")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    return (weights[..., 1:] * same[:, None, :, :-1]).sum((0, 2, 3)) / same.sum()
-
-
-@wrong("mean over the places")
-def induction_score(weights, ids):
-    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]], torch.mean)
-
-
-@wrong("largest of the places")
-def induction_score(weights, ids):
-    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]], torch.max)
-
-
-@wrong("last place only")
-def induction_score(weights, ids):
-    return looped(weights, ids, lambda row, t: [s + 1 for s in range(t) if row[s] == row[t]][-1:])
-
-
-@wrong("first place only")
-def induction_score(weights, ids):
-    return looped(weights, ids, lambda row, t: [row.index(row[t]) + 1] if row.index(row[t]) < t else [])
-
-
-@wrong("counts the largest weights")
-def induction_score(weights, ids):
-    hits, count = torch.zeros(weights.size(1)).to(weights), 0
-    for b, row in enumerate(ids.tolist()):
-        for t in range(len(row)):
-            places = [s + 1 for s in range(t) if row[s] == row[t]]
-            if places:
-                count += 1
-                hits += torch.tensor([int(p) in places for p in weights[b, :, t].argmax(-1)]).to(hits)
-    return hits / count
-
-
-@wrong("queries and keys exchanged")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    looks = torch.einsum("bhst,bts->h", weights[:, :, 1:], same[:, :, :-1].to(weights))
-    return looks / same.any(-1).sum()
-
-
-@wrong("mean of the texts' means")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((2, 3))  # (B, H)
-    return (score / same.any(-1).sum(-1, keepdim=True).clamp(min=1)).mean(0)
-
-
-@wrong("mean of the texts' means, of which one is 0/0")
-def induction_score(weights, ids):
-    means = []
-    for w, row in zip(weights, ids, strict=True):
-        same = (row[:, None] == row[None, :]).tril(-1)
-        means.append((w[..., 1:] * same[:, :-1]).sum((1, 2)) / same.any(-1).sum())
-    return torch.stack(means).mean(0)
-
-
-@wrong("one number for each text")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    score = (weights[..., 1:] * same[:, None, :, :-1]).sum((2, 3))
-    return score / same.any(-1).sum(-1, keepdim=True).clamp(min=1)
-
-
-@wrong("one number for all heads")
-def induction_score(weights, ids):
-    same = (ids[:, :, None] == ids[:, None, :]).tril(-1)
-    return (weights.mean(1)[..., 1:] * same[:, :, :-1]).sum() / same.any(-1).sum()
-
-
-@wrong("first text only")
-def induction_score(weights, ids):
-    same = (ids[0][:, None] == ids[0][None, :]).tril(-1)
-    return (weights[0, :, :, 1:] * same[:, :-1]).sum((1, 2)) / same.any(-1).sum()
-
-
 # -- ablate_heads -------------------------------------------------------------------------------------
 
 
@@ -230,156 +84,20 @@ def columns_of(x, num_heads, heads):
     return [h * D + i for h in heads for i in range(D)]
 
 
-@wrong("not built as asked")
-def ablate_heads(x, num_heads, heads, mask):  # with nothing to do it hands back what it got
-    if not heads:
-        return x
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = x[mask].mean(0)[columns]
-    return out
-
-
-@wrong("zero")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    out[..., columns_of(x, num_heads, heads)] = 0
-    return out
-
-
-@wrong("padding counted")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = x.mean((0, 1))[columns]
-    return out
-
-
-@wrong("padding in the sum")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = x.sum((0, 1))[columns] / mask.sum()
-    return out
-
-
-@wrong("divided by all places")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = (x * mask[..., None]).mean((0, 1))[columns]
-    return out
-
-
-@wrong("mask inverted")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = x.masked_fill(mask[..., None], 0).sum((0, 1))[columns] / (~mask).sum()
-    return out
-
-
-@wrong("one mean for each text")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    for b in range(len(x)):
-        out[b, :, columns] = x[b][mask[b]].mean(0)[columns]
-    return out
-
-
-@wrong("one mean for each place")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    for t in range(x.size(1)):
-        out[:, t, columns] = x[mask[:, t], t].mean(0)[columns]
-    return out
-
-
-@wrong("one number for all columns")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    out[..., columns_of(x, num_heads, heads)] = x[mask].mean()
-    return out
-
-
-@wrong("one number for each head")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    for h in heads:
-        columns = columns_of(x, num_heads, [h])
-        out[..., columns] = x[mask][:, columns].mean()
-    return out
-
-
-@wrong("not divided")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = (x * mask[..., None]).sum((0, 1))[columns]
-    return out
-
-
-@wrong("heads interleaved")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    for h in heads:
-        out[..., h::num_heads] = x[mask].mean(0)[h::num_heads]
-    return out
-
-
-@wrong("heads taken for columns")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    for h in heads:
-        out[..., h] = x[..., h][mask].mean()
-    return out
-
-
-@wrong("the other heads")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x[mask].mean(0).expand_as(x).clone(), columns_of(x, num_heads, heads)
-    out[..., columns] = x[..., columns]
-    return out
-
-
-@wrong("all heads replaced")
-def ablate_heads(x, num_heads, heads, mask):
-    return x[mask].mean(0).expand_as(x).clone()
-
-
-@wrong("first head only")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone()
-    for h in heads:
-        columns = columns_of(x, num_heads, [h])
-        out[..., columns] = x[mask].mean(0)[columns]
-        return out
-    return out
-
-
-@wrong("mean over the heads")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone().unflatten(-1, (num_heads, -1))
-    out[:, :, heads] = out.mean(2, keepdim=True).expand_as(out)[:, :, heads]
-    return out.flatten(2)
-
-
-@wrong("padding not replaced")
-def ablate_heads(x, num_heads, heads, mask):
-    out, columns = x.clone(), columns_of(x, num_heads, heads)
-    rows = x[mask]
-    rows[:, columns] = rows.mean(0)[columns]
-    out[mask] = rows
-    return out
-
-
-@wrong("heads left as an axis")
-def ablate_heads(x, num_heads, heads, mask):
-    out = x.clone().unflatten(-1, (num_heads, -1))
-    for h in heads:
-        out[:, :, h] = out[:, :, h][mask].mean(0)
-    return out
-
-
 @wrong("changes its input")
 def ablate_heads(x, num_heads, heads, mask):
     columns = columns_of(x, num_heads, heads)
     x[..., columns] = x[mask].mean(0)[columns]
     return x
+
+
+@unnamed("all heads from the first named to the last")
+def ablate_heads(x, num_heads, heads, mask):
+    mean, new, width = x[mask].mean(dim=0), x.clone(), x.size(-1) // num_heads
+    if heads:
+        columns = slice(heads[0] * width, (heads[-1] + 1) * width)
+        new[..., columns] = mean[columns]
+    return new
 
 
 # -- rollout ------------------------------------------------------------------------------------------
@@ -406,12 +124,6 @@ def rollout(weights, residual):  # what comes through the connection is what was
     return torch.stack(after)
 
 
-@unnamed("divided by what the attention gets")
-def rollout(weights, residual):  # rows that sum to 1 in the end
-    maps = weights.mean(2) + (residual / (1 - residual))[:, None, None, None] * identity_like(weights)
-    return multiplied(maps / maps.sum(-1, keepdim=True))
-
-
 @wrong("right at one end only")
 def rollout(weights, residual):  # 0 is taken for none given
     parts = torch.stack([part if part else torch.full_like(part, 0.5) for part in residual])
@@ -435,116 +147,13 @@ def mixed(maps, residual):
     return part * identity_like(maps) + (1 - part) * maps
 
 
-@wrong("no residual")
-def rollout(weights, residual):
-    return multiplied(weights.mean(2))
-
-
-@wrong("parts exchanged")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.mean(2), 1 - residual))
-
-
-@wrong("half for all layers")
-def rollout(weights, residual):
-    maps = weights.mean(2) + identity_like(weights)
+@unnamed("divided by what the attention gets")
+def rollout(weights, residual):  # rows that sum to 1 in the end
+    maps = weights.mean(2) + (residual / (1 - residual))[:, None, None, None] * identity_like(weights)
     return multiplied(maps / maps.sum(-1, keepdim=True))
 
 
-@wrong("first layer's residual for all")
-def rollout(weights, residual):
-    return multiplied(residual[0] * identity_like(weights) + (1 - residual[0]) * weights.mean(2))
-
-
-@wrong("not weighted")
-def rollout(weights, residual):
-    return multiplied(weights.mean(2) + residual[:, None, None, None] * identity_like(weights))
-
-
-@wrong("later layers on the right")
-def rollout(weights, residual):
-    maps = mixed(weights.mean(2), residual)
-    after = [maps[0]]
-    for one in maps[1:]:
-        after.append(after[-1] @ one)
-    return torch.stack(after)
-
-
-@wrong("last layer first")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.mean(2), residual).flip(0))
-
-
-@wrong("each layer alone")
-def rollout(weights, residual):
-    return mixed(weights.mean(2), residual)
-
-
-@wrong("residual from the input")
-def rollout(weights, residual):
-    same, after = identity_like(weights), []
-    now = same.expand(weights.size(1), -1, -1)
-    for maps, r in zip(weights.mean(2), residual, strict=True):
-        now = r * same + (1 - r) * (maps @ now)
-        after.append(now)
-    return torch.stack(after)
-
-
-@wrong("heads added up")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.sum(2), residual))
-
-
-@wrong("largest head")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.max(2).values, residual))
-
-
-@wrong("first head only")
-def rollout(weights, residual):
-    return multiplied(mixed(weights[:, :, 0], residual))
-
-
-@wrong("multiplied cell by cell")
-def rollout(weights, residual):
-    return mixed(weights.mean(2), residual).cumprod(0)
-
-
-@wrong("transposed")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.mean(2), residual)).transpose(-1, -2)
-
-
-@wrong("last layer only")
-def rollout(weights, residual):
-    return multiplied(mixed(weights.mean(2), residual))[-1]
-
-
-@wrong("begins with the identity")
-def rollout(weights, residual):
-    after = multiplied(mixed(weights.mean(2), residual))
-    return torch.cat([identity_like(weights).expand_as(after[:1]), after])
-
-
-@wrong("averaged over the texts")
-def rollout(weights, residual):
-    after = multiplied(mixed(weights.mean(2).mean(1, keepdim=True), residual))
-    return after.expand(-1, weights.size(1), -1, -1)
-
-
 # -- hide_copy ----------------------------------------------------------------------------------------
-
-
-@wrong("copy too short")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    known = torch.zeros_like(ids, dtype=torch.bool)
-    for row, is_known in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, (), generator=rng))
-        second = int(torch.randint(first + block, length - block + 1, (), generator=rng))
-        row[second : second + block - 1] = row[first : first + block - 1]
-        is_known[second : second + block - 1] = True
-    return ids, known
 
 
 @right
@@ -570,6 +179,18 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # string by string,
         rows.append(row)
         marks.append([second <= t < second + block - 1 for t in range(length)])
     return torch.tensor(rows), torch.tensor(marks)
+
+
+@wrong("copy too short")
+def hide_copy(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    known = torch.zeros_like(ids, dtype=torch.bool)
+    for row, is_known in zip(ids, known, strict=True):
+        first = int(torch.randint(length - 2 * block + 1, (), generator=rng))
+        second = int(torch.randint(first + block, length - block + 1, (), generator=rng))
+        row[second : second + block - 1] = row[first : first + block - 1]
+        is_known[second : second + block - 1] = True
+    return ids, known
 
 
 def with_copies(num_strings, block, length, vocab_size, rng, *, first=None, second=None, until=None, ids=None):
@@ -758,28 +379,6 @@ def hide_copy(num_strings, block, length, vocab_size, rng):
     return ids, known
 
 
-# -- More mistakes, by exercise -------------------------------------------------------------------------
-
-
-@wrong("first places for the tokens")
-def ablate_heads(x, num_heads, heads, mask):
-    tokens = torch.cat([row[: int(is_token.sum())] for row, is_token in zip(x, mask, strict=True)])
-    mean, new, width = tokens.mean(dim=0), x.clone(), x.size(-1) // num_heads
-    for head in heads:
-        columns = slice(head * width, (head + 1) * width)
-        new[..., columns] = mean[columns]
-    return new
-
-
-@unnamed("all heads from the first named to the last")
-def ablate_heads(x, num_heads, heads, mask):
-    mean, new, width = x[mask].mean(dim=0), x.clone(), x.size(-1) // num_heads
-    if heads:
-        columns = slice(heads[0] * width, (heads[-1] + 1) * width)
-        new[..., columns] = mean[columns]
-    return new
-
-
 def _copied(num_strings, block, length, num_words, num_known, rng):
     ids = torch.randint(num_words, (num_strings, length), generator=rng)
     known = torch.zeros(num_strings, length, dtype=torch.bool)
@@ -799,77 +398,3 @@ def hide_copy(num_strings, block, length, vocab_size, rng):
 @wrong("known elsewhere")
 def hide_copy(num_strings, block, length, vocab_size, rng):
     return _copied(num_strings, block, length, vocab_size, block - 2, rng)
-
-
-@wrong("last column comes round")
-def induction_score(weights, ids):
-    same = ids[:, None, :] == ids[:, :, None]
-    counted = same.tril(-1).any(-1)
-    looks = torch.einsum("bhts,bts->bht", weights, torch.roll(same, 1, -1).to(weights))
-    return (looks * counted[:, None]).sum((0, 2)) / counted.sum()
-
-
-@wrong("own place left out")
-def induction_score(weights, ids):
-    total, queries = 0, 0
-    for w, text in zip(weights, ids.tolist(), strict=True):
-        for t, token in enumerate(text):
-            past = [s for s in range(t) if text[s] == token]
-            queries += bool(past)
-            for s in past:
-                if s + 1 < t:
-                    total = total + w[:, t, s + 1]
-    return total / queries
-
-
-@wrong("mean of the texts' means")
-def ablate_heads(x, num_heads, heads, mask):
-    means = torch.stack([text[real].mean(dim=0) for text, real in zip(x, mask, strict=True)]).mean(dim=0)
-    D = x.size(-1) // num_heads
-    columns = torch.zeros(x.size(-1), dtype=torch.bool, device=x.device)
-    for head in heads:
-        columns[head * D : (head + 1) * D] = True
-    return torch.where(columns, means, x)
-
-
-@wrong("one mean for several heads")
-def ablate_heads(x, num_heads, heads, mask):
-    parts = list(x.chunk(num_heads, dim=-1))
-    if heads:
-        common = sum(parts[head][mask].mean(dim=0) for head in heads) / len(heads)
-        for head in heads:
-            parts[head] = common.expand_as(parts[head])
-    return torch.cat(parts, dim=-1)
-
-
-@wrong("first layer without its residual")
-def rollout(weights, residual):
-    means = weights.mean(dim=2)
-    found = [means[0]]
-    for layer in range(1, len(means)):
-        r = residual[layer]
-        found.append(r * found[-1] + (1 - r) * means[layer] @ found[-1])
-    return torch.stack(found)
-
-
-@wrong("before each layer")
-def rollout(weights, residual):
-    L, B, _, T, _ = weights.shape
-    arrived = torch.eye(T, dtype=weights.dtype, device=weights.device).repeat(B, 1, 1)
-    found = []
-    for layer in range(L):
-        found.append(arrived)
-        arrived = residual[layer] * arrived + (1 - residual[layer]) * weights[layer].mean(1) @ arrived
-    return torch.stack(found)
-
-
-@wrong("largest weights of the heads")
-def rollout(weights, residual):
-    same = torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device)
-    fused = weights.max(dim=2).values
-    fused = fused / fused.sum(-1, keepdim=True)
-    arrived, found = same, []
-    for one, r in zip(fused, residual, strict=True):
-        arrived = torch.lerp(one, same, r) @ arrived
-        found.append(arrived)
-    return torch.stack(found)

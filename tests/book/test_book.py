@@ -219,9 +219,7 @@ def missing_parts(notebook: NotebookNode) -> list[str]:
     titles = [title for cell in markdown_cells(notebook) for level, title, _ in headings(cell.source) if level == 2]
     text = "\n".join(cell.source for cell in markdown_cells(notebook)[:1])
     found = [
-        f"there is no section {part!r}"
-        for part in ("Exercises", "Recap")
-        if not any(part in title for title in titles)
+        f"there is no section {part!r}" for part in ("Exercises", "Recap") if not any(part in title for title in titles)
     ]
     if "**You need**" not in text:
         found.append("the opening does not say **You need**")
