@@ -244,7 +244,8 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
     stems = [path.stem for path in paths]
     notebooks = [os.path.relpath(path, ROOT) for path in paths]
     own = [f"tests/chapters/test_chapter_{stem[:2]}.py" for stem in stems]
-    code = [f"{folder}/{stem[3:]}.py" for stem in stems for folder in ("src/attn_course/check", "tests/answers")]
+    code = [f"src/attn_course/exercises/chapter_{stem[:2]}.py" for stem in stems]
+    code += [f"tests/answers/{stem[3:]}.py" for stem in stems]
     files = (*notebooks, *filter(lambda name: (ROOT / name).exists(), [*own, *code]))
     exercises = {name for path in paths for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
     chosen = " or ".join([*(Path(name).stem for name in own), *sorted(exercises)])

@@ -15,7 +15,7 @@ from docutils.nodes import make_id
 from read_chapters import CHECK, NOTEBOOKS, Exercise, exercises, headings, markdown_cells, notebook_path
 
 from attn_course import check
-from attn_course.check.exercise import EVERY_CHECK_KNOWS, Mistake
+from attn_course.exercises.engine.exercise import EVERY_CHECK_KNOWS, Mistake
 
 BOOK = NOTEBOOKS.parent / "book"
 

@@ -80,7 +80,8 @@ def _moved(make: Callable) -> Callable:
 
 def _modules_of_the_package() -> list:
     names = [found.name for found in pkgutil.walk_packages(attn_course.__path__, "attn_course.")]
-    return [attn_course, *(importlib.import_module(name) for name in names if not name.startswith("attn_course.check"))]
+    exercises = ("attn_course.check", "attn_course.exercises")
+    return [attn_course, *(importlib.import_module(name) for name in names if not name.startswith(exercises))]
 
 
 def _may_be_told_where(function: Callable | None) -> bool:

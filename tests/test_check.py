@@ -23,8 +23,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import (
+from attn_course.exercises.engine.mutants import Mutant
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     EVERY_CHECK_KNOWS,
     FLOAT32_INSIDE,
@@ -133,7 +133,7 @@ def test_a_wrong_answer_hears_of_its_own_mistake(answer):
 
 def made_by(mistake: Mistake, right: Callable) -> Callable:
     """The wrong answer that defines a mistake, in the form (function or class) that the check expects."""
-    answer = mistake.answer.answer if isinstance(mistake.answer, Edited) else mistake.answer
+    answer = mistake.answer.answer if isinstance(mistake.answer, Mutant) else mistake.answer
     if inspect.isclass(right) and not inspect.isclass(answer):  # a function that makes the layer
         return type(right.__name__, (), {"__new__": lambda cls, *sizes, **more: answer(*sizes, **more)})
     return answer

@@ -13,8 +13,8 @@ from read_chapters import run
 from torch import nn
 
 from attn_course import check
-from attn_course.check import exercise as core
-from attn_course.check.exercise import (
+from attn_course.exercises.engine import exercise as core
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     Exercise,
     Mistake,
@@ -22,7 +22,7 @@ from attn_course.check.exercise import (
     Remark,
     set_parameters,
 )
-from attn_course.check.largest import largest_tensor
+from attn_course.exercises.engine.memory import largest_tensor
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 

@@ -290,36 +290,40 @@ MUTATIONS = {
         "linked = largest > 0",
     ),
     "a check that accepts anything": (
-        "check/exercise.py",
+        "exercises/engine/exercise.py",
         "self.is_right = self.error is None and self._is_right()",
         "self.is_right = self.error is None",
     ),
-    "a check that looks at shapes only": ("check/exercise.py", "if close.all():", "if close is not None:"),
-    "a check that ignores the type": ("check/exercise.py", "if found.dtype != expected.dtype:", "if False:"),
-    "a check that names any mistake": ("check/exercise.py", "if run is first and not agrees:", "if False:"),
+    "a check that looks at shapes only": ("exercises/engine/exercise.py", "if close.all():", "if close is not None:"),
+    "a check that ignores the type": ("exercises/engine/exercise.py", "if found.dtype != expected.dtype:", "if False:"),
+    "a check that names any mistake": ("exercises/engine/exercise.py", "if run is first and not agrees:", "if False:"),
     "a check that misses earlier successes": (
-        "check/exercise.py",
+        "exercises/engine/exercise.py",
         "(run.is_right or run.found is not None):",
         "(not run.is_right and run.found is not None):",
     ),
     "a check that looks at the first failure only": (
-        "check/exercise.py",
+        "exercises/engine/exercise.py",
         "(run.is_right or run.found is not None):",
         "run.is_right:",
     ),
-    "a check that misses a changed input": ("check/exercise.py", "not _identical(before, after) and", "False and"),
-    "a check that overlooks a default": ("check/exercise.py", "others.append((name, has, says))", "pass"),
+    "a check that misses a changed input": (
+        "exercises/engine/exercise.py",
+        "not _identical(before, after) and",
+        "False and",
+    ),
+    "a check that overlooks a default": ("exercises/engine/exercise.py", "others.append((name, has, says))", "pass"),
     "a check that tells the first row for the batch": (
-        "check/readings.py",
+        "exercises/engine/diagnose_input.py",
         "t[:1].expand_as(t).clone()",
         "t.clone()",
     ),
     "a check that keeps what an answer spoiled": (
-        "check/exercise.py",
+        "exercises/engine/exercise.py",
         "if all(_is_copied(value) for trial, _ in trials for value in trial):",
         "if trials:",
     ),
-    "a check that spoils the random state": ("check/exercise.py", "random.setstate(python)", "pass"),
+    "a check that spoils the random state": ("exercises/engine/exercise.py", "random.setstate(python)", "pass"),
 }
 
 

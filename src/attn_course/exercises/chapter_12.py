@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.largest import largest_tensor, yes_or_no
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 
 # ---------------------------------------------------------------- label smoothing
 

@@ -3,70 +3,145 @@
 ``check.NAME(NAME)`` runs the function or class that you wrote on fresh random inputs and prints a verdict.
 """
 
-from attn_course.check.attention_in_one_hour import CausalMultiHead, causal_weights, self_attention
-from attn_course.check.batches_einsum_einops import general_scores, lookup, max_sim, table_gradient, weighted_sum
-from attn_course.check.beyond_one_machine import heads_of_rank, shard_loss, simulate_ring, zigzag_shard
-from attn_course.check.cross_attention import (
-    TwoMemoryBlock,
-    alignment_share,
-    concat_scores,
-    cross_attend,
-    make_decoder_masks,
+from attn_course.exercises.chapter_00 import CausalMultiHead, causal_weights, self_attention
+from attn_course.exercises.chapter_01 import (
+    exact_match,
+    gru_step,
+    last_state,
+    look_back,
+    shift_targets,
 )
-from attn_course.check.debugging_a_translator import evaluate, keep_best, swapped_accuracy, word_accuracy, word_loss
-from attn_course.check.decoding_and_evaluating import (
-    beam_step,
-    clipped_precision,
-    keep_min_p,
-    link_error,
-    write_greedily,
+from attn_course.exercises.chapter_02 import (
+    all_contexts,
+    context_of,
+    log_softmax,
+    three_bad_scores,
+    weights_at,
 )
-from attn_course.check.efficient_attention import (
-    attend_in_blocks,
-    cache_bytes,
-    grouped_attention,
-    join_blocks,
-    streaming_mask,
-)
-from attn_course.check.kv_cache import accept_guesses, cache_step, call_cost, place_chunk, rotary_step
-from attn_course.check.masks_and_dropout import (
-    WindowAttention,
-    drop_weights,
-    mask_for_new_tokens,
-    masked_softmax,
-    who_sees_whom,
-)
-from attn_course.check.multi_head_attention import MultiHead, count_parameters, fuse_qkv, move_to_torch, split_heads
-from attn_course.check.positions import count_positions, linear_bias, rotary_attention, sinusoids_at, turn_halves
-from attn_course.check.pretrained_models import load_renamed, mean_pool, share_on_previous, split_fused, to_neighbours
-from attn_course.check.reading_a_framework import (
-    attend_with_sinks,
-    course_mask,
-    from_burn_record,
-    stable_quiet,
-    tells_quiet,
-)
-from attn_course.check.scaled_dot_product_attention import (
+from attn_course.exercises.chapter_03 import (
     WideValues,
     as_linear,
     row_entropy,
     scaled_dot_product,
     scaled_scores,
 )
-from attn_course.check.simple_self_attention import all_contexts, context_of, log_softmax, three_bad_scores, weights_at
-from attn_course.check.sparse_and_linear_attention import delta_step, stack_bytes, window_and_best
-from attn_course.check.training_a_translator import (
+from attn_course.exercises.chapter_04 import (
+    general_scores,
+    lookup,
+    max_sim,
+    table_gradient,
+    weighted_sum,
+)
+from attn_course.exercises.chapter_05 import (
+    WindowAttention,
+    drop_weights,
+    mask_for_new_tokens,
+    masked_softmax,
+    who_sees_whom,
+)
+from attn_course.exercises.chapter_06 import (
+    MultiHead,
+    count_parameters,
+    fuse_qkv,
+    move_to_torch,
+    split_heads,
+)
+from attn_course.exercises.chapter_07 import (
+    TwoMemoryBlock,
+    alignment_share,
+    concat_scores,
+    cross_attend,
+    make_decoder_masks,
+)
+from attn_course.exercises.chapter_08 import (
+    count_positions,
+    linear_bias,
+    rotary_attention,
+    sinusoids_at,
+    turn_halves,
+)
+from attn_course.exercises.chapter_09 import (
+    TiedTable,
+    count_transformer,
+    decode_layer,
+    layer_norm,
+    run_stack,
+)
+from attn_course.exercises.chapter_10 import (
+    build_vocabulary,
+    fill_buckets,
+    merge_step,
+    pad_pairs,
+    remove_leaks,
+)
+from attn_course.exercises.chapter_11 import (
+    evaluate,
+    keep_best,
+    swapped_accuracy,
+    word_accuracy,
+    word_loss,
+)
+from attn_course.exercises.chapter_12 import (
     accumulated_gradient,
     adamw_step,
     clip_together,
     plateau_rate,
     smoothed_loss,
 )
-from attn_course.check.transformer import TiedTable, count_transformer, decode_layer, layer_norm, run_stack
-from attn_course.check.translation_data import build_vocabulary, fill_buckets, merge_step, pad_pairs, remove_leaks
-from attn_course.check.vision_attention import cuts_squares, deletion_curve, from_patches, resize_table
-from attn_course.check.what_heads_learn import ablate_heads, hide_copy, induction_score, rollout
-from attn_course.check.why_attention import exact_match, gru_step, last_state, look_back, shift_targets
+from attn_course.exercises.chapter_13 import (
+    beam_step,
+    clipped_precision,
+    keep_min_p,
+    link_error,
+    write_greedily,
+)
+from attn_course.exercises.chapter_14 import (
+    attend_with_sinks,
+    course_mask,
+    from_burn_record,
+    stable_quiet,
+    tells_quiet,
+)
+from attn_course.exercises.chapter_15 import (
+    accept_guesses,
+    cache_step,
+    call_cost,
+    place_chunk,
+    rotary_step,
+)
+from attn_course.exercises.chapter_16 import (
+    attend_in_blocks,
+    cache_bytes,
+    grouped_attention,
+    join_blocks,
+    streaming_mask,
+)
+from attn_course.exercises.chapter_17 import (
+    load_renamed,
+    mean_pool,
+    share_on_previous,
+    split_fused,
+    to_neighbours,
+)
+from attn_course.exercises.chapter_18 import (
+    ablate_heads,
+    hide_copy,
+    induction_score,
+    rollout,
+)
+from attn_course.exercises.chapter_19 import (
+    cuts_squares,
+    deletion_curve,
+    from_patches,
+    resize_table,
+)
+from attn_course.exercises.chapter_20 import (
+    heads_of_rank,
+    shard_loss,
+    simulate_ring,
+    zigzag_shard,
+)
+from attn_course.exercises.chapter_21 import delta_step, stack_bytes, window_and_best
 
 __all__ = [
     "CausalMultiHead",

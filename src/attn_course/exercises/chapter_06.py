@@ -6,7 +6,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     KEPT_BETWEEN_CALLS,
     NO_GRADIENT,

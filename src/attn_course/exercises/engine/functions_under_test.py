@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attn_course.check.exercise import Random, Remark
+from attn_course.exercises.engine.exercise import Random, Remark
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import KEPT_BETWEEN_CALLS, Exercise, Mistake, Remark, set_parameters
-from attn_course.check.facts import MORE_THAN_THE_RESULT
+from attn_course.exercises.engine.diagnose_output import MORE_THAN_THE_RESULT
+from attn_course.exercises.engine.exercise import KEPT_BETWEEN_CALLS, Exercise, Mistake, Remark, set_parameters
 
 # ---------------------------------------------------------------- what several exercises share
 

@@ -14,7 +14,8 @@ from attn_course.burn import (
     burn_quiet_softmax_2023,
     from_burn_mask,
 )
-from attn_course.check.exercise import (
+from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     FLOAT32_INSIDE,
     NO_GRADIENT,
@@ -24,8 +25,7 @@ from attn_course.check.exercise import (
     set_parameters,
     weights_and_gradient,
 )
-from attn_course.check.facts import TYPE_NOT_KEPT
-from attn_course.check.specimens import Specimens
+from attn_course.exercises.engine.functions_under_test import Specimens
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention

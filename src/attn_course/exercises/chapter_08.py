@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.signs import as_integers, on_the_cpu, where
+from attn_course.exercises.engine.convert_output import as_integers, on_the_cpu, where
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.positions import rotate

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
 from attn_course.functional import softmax
 
 # ---------------------------------------------------------------- the words of the chapter

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attn_course.check import facts
+from attn_course.exercises.engine import diagnose_output
 
 FIRST_FOR_ALL = "the first one for all"
 INPUT_INVERTED = "an input read upside down"
@@ -253,7 +253,7 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
                 lambda number, constant=constant: constant,
             )
     if isinstance(value, float):
-        for words, function in facts.OF_NUMBERS.items():
+        for words, function in diagnose_output.OF_NUMBERS.items():
             if not _is_usual(function, value):
                 continue
             yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function

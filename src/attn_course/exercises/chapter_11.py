@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 from attn_course.device import default_device
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 
 # ---------------------------------------------------------------- accuracy over words
 

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise, Mistake
 from attn_course.functional import softmax
 
 # ---------------------------------------------------------------- a lookup as a product

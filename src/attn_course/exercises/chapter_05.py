@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     NO_GRADIENT,
     Exercise,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
 from attn_course.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- induction on any text

@@ -11,8 +11,8 @@ import types
 import pytest
 
 from attn_course import check
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise, Mistake
+from attn_course.exercises.engine.mutants import Edited
 
 
 def weigh(number, factor, shift):

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise, Mistake
 from attn_course.masks import make_padding_mask
 
 # ---------------------------------------------------------------- a weight map

@@ -7,9 +7,9 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
-from attn_course.check.signs import as_integers, as_number, where
+from attn_course.exercises.engine.convert_output import as_integers, as_number, where
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.exercises.engine.mutants import Edited
 
 # ---------------------------------------------------------------- greedy search
 

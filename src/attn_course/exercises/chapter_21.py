@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
 
 # ---------------------------------------------------------------- combine a window and the best keys
 

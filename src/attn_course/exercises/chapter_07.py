@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import (
+from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     KEPT_BETWEEN_CALLS,
     Exercise,

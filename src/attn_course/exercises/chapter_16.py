@@ -4,10 +4,10 @@ import math
 
 import torch
 
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
-from attn_course.check.largest import largest_tensor, yes_or_no
-from attn_course.check.signs import on_the_cpu, where
+from attn_course.exercises.engine.convert_output import on_the_cpu, where
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 

@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark, set_parameters
 from attn_course.masks import make_padding_mask
 from attn_course.transformer import DecoderLayer
 

@@ -3,9 +3,9 @@
 An exercise gives random inputs (trials), one right answer, and for each mistake that learners make an answer that
 makes it. The learner's answer is run on the same inputs as all of these. The answer that it agrees with tells what
 it is. Where no known mistake gives the same results, what they have in common with the right ones is said
-(:mod:`attn_course.check.facts`), or of which other inputs they would be the right ones
-(:mod:`attn_course.check.readings`). Nothing here is printed but the verdict, and no verdict shows code that solves the
-exercise.
+(:mod:`attn_course.exercises.engine.diagnose_output`), or of which other inputs they would be the right ones
+(:mod:`attn_course.exercises.engine.diagnose_input`). Nothing here is printed but the verdict, and no verdict shows
+code that solves the exercise.
 
 A check sees what an answer returns, what it changes and where it sends gradients. It cannot see how an answer came to
 the right numbers, nor what it does with inputs that no trial has.
@@ -34,10 +34,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_course.check import facts, readings
-from attn_course.check.edits import Edited
-from attn_course.check.limit import TookTooLong, stop_after
 from attn_course.device import default_device, get_random_state, set_random_state
+from attn_course.exercises.engine import diagnose_input, diagnose_output
+from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.timeout import TookTooLong, stop_after
 
 SEEDS = (0, 1, 2)
 # Seconds of the processor that an answer may take for one trial, and for all of them together. The solutions take less
@@ -83,8 +83,8 @@ EVERY_CHECK_KNOWS = {
     NO_PARAMETER: "Something else is put where a module has a parameter.",
     KEPT_BETWEEN_CALLS: "Called again, the answer returns something else, or what it returned before has changed.",
     NOTHING_RETURNED: "What comes back is None.",
-    **facts.SYMPTOMS,
-    **readings.SYMPTOMS,
+    **diagnose_output.SYMPTOMS,
+    **diagnose_input.SYMPTOMS,
 }
 # Errors that say the same of every answer, and what that is.
 _ERRORS = {
@@ -386,15 +386,17 @@ class Exercise:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 known = (
                     self._unlike_itself(first)
-                    or facts.general_mistake(pairs, self.returns)
+                    or diagnose_output.general_mistake(pairs, self.returns)
                     or self._known_reading(runs, first)
-                    or facts.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
+                    or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
                     or self._mistake_and_fact(runs, first)
                 )
                 if not known and (two := self._mistakes_by_part(runs, first)):
                     return self._judge_two(two)
-                known = known or self._in_failing_trials(runs, first) or facts.mostly_right(pairs, self.returns)
-                part = None if known else facts.partly_right(pairs, self.returns)
+                known = (
+                    known or self._in_failing_trials(runs, first) or diagnose_output.mostly_right(pairs, self.returns)
+                )
+                part = None if known else diagnose_output.partly_right(pairs, self.returns)
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
         else:
@@ -582,7 +584,7 @@ class Exercise:
         if _is_all_nan(first.found):  # which much could give
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
-        for name, says, answer in readings.readings(self.right, first.inputs_by_name(), before):
+        for name, says, answer in diagnose_input.readings(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
                 return name, says
         return None
@@ -593,11 +595,14 @@ class Exercise:
         kinds = dict.fromkeys(run.what for run in failed)
         if len(failed) < 3 or len(failed) == len(runs) or any(run.what in kinds for run in runs if run.is_right):
             return None
-        if not all(run.error is None and facts.tells(run.expected) and facts.tells(run.found) for run in failed):
+        if not all(
+            run.error is None and diagnose_output.tells(run.expected) and diagnose_output.tells(run.found)
+            for run in failed
+        ):
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
         known = ((name, mistake.says, mistake.answer) for name, mistake in self.mistakes.items() if mistake.answer)
-        changed = readings.readings(self.right, first.inputs_by_name(), before)
+        changed = diagnose_input.readings(self.right, first.inputs_by_name(), before)
         for name, says, answer in itertools.chain(known, changed):
             mistake = Mistake(says, answer)
             if all(run.agrees_with(mistake) for run in (first, *failed)):
@@ -613,15 +618,15 @@ class Exercise:
             pairs = []
             for run in runs:
                 made, error = run.made_by(mistake.answer)
-                if error is not None or not facts.of_as_many_numbers(run.found, made):
+                if error is not None or not diagnose_output.of_as_many_numbers(run.found, made):
                     break
                 if run._differs(run.found, made, _LOOSE):  # elsewhere the second thing does not show
                     if run.is_right:  # two things that are wrong would show here
                         break
                     pairs.append((run.found, made))
             else:
-                fact = facts.general_mistake(pairs, self.returns)
-                if fact is not None and fact[0] in facts.SECOND:
+                fact = diagnose_output.general_mistake(pairs, self.returns)
+                if fact is not None and fact[0] in diagnose_output.SECOND:
                     return name, f"{_TOGETHER}. One: {mistake.says} The other, on top of it: {fact[1]}"
         return None
 
@@ -676,7 +681,7 @@ class Exercise:
 
     def _mistakes_by_part(self, runs: list["_Run"], first: "_Run") -> dict[str, str]:
         """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
-        if not self.in_parts or not facts.of_one_shape(first.found, first.expected):
+        if not self.in_parts or not diagnose_output.of_one_shape(first.found, first.expected):
             return {}
         for one, other, both in self._pairs:
             if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
@@ -1054,7 +1059,9 @@ def _tensor_difference(found: Any, expected: Tensor, name: str, tolerances: dict
     if found.shape != expected.shape:
         return f"the shape of {name} is {tuple(found.shape)}, expected {tuple(expected.shape)}."
     if found.dtype != expected.dtype:
-        return f"the type of {name} is {found.dtype}, expected {expected.dtype}: {facts.rule_of_type(expected)}."
+        return (
+            f"the type of {name} is {found.dtype}, expected {expected.dtype}: {diagnose_output.rule_of_type(expected)}."
+        )
     found, expected = found.detach().to_dense().cpu(), expected.detach().cpu()
     tolerance = tolerances.get(expected.dtype, 0.0)
     close = torch.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)

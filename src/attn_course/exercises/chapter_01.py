@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.check.exercise import Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise, Mistake
 from attn_course.functional import softmax
 
 # ---------------------------------------------------------------- exact match

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attn_course.check.edits import Edited
-from attn_course.check.exercise import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, Exercise, Mistake, Remark
-from attn_course.check.signs import as_integers
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attn_course.exercises.engine.convert_output import as_integers
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, Exercise, Mistake, Remark
+from attn_course.exercises.engine.mutants import Edited
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 

@@ -5,8 +5,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attn_course.check.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
-from attn_course.check.specimens import Specimens
+from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.exercises.engine.functions_under_test import Specimens
 
 # ---------------------------------------------------------------- patches put together again
 

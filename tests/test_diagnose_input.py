@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from attn_course.check.exercise import Exercise, Mistake, set_parameters
+from attn_course.exercises.engine.exercise import Exercise, Mistake, set_parameters
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
