@@ -26,7 +26,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course.device import default_device, get_random_state, set_random_state
 from attn_course.exercises.engine import diagnose_input, diagnose_output
+from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.timeout import TookTooLong, stop_after
 
@@ -243,7 +244,8 @@ class Exercise:
         trials: yields, for a :class:`Random`, what is tried and the inputs: ``"a batch of one", q, k``.
             From plain to awkward; all sizes different, so that a swapped axis cannot pass.
         right: a right answer.
-        mistakes: by a short name, the same for the same mistake in all exercises.
+        mistakes: by a short name, the same for the same mistake in all exercises. Where there are none, they are read
+            from the Markdown file of the chapter.
         returns: the names of what is returned, for the messages: ``("out", "weights")``.
         use: how an answer is used on the inputs; by default it is called with them. It returns a tensor,
             a number, or a tuple of these, and raises a :class:`Remark` if the answer cannot be used.
@@ -254,12 +256,15 @@ class Exercise:
         float64: whether the text asks for float64, so that numbers of float64 must not go through float32.
         in_parts: whether two mistakes that each replace one part of the right answer's text are told together. Every
             two of them are tried, which takes time, and some two make a constant, which says nothing.
+        chapter: the chapter whose file has the mistakes.
+        answers: for mistakes of that file that are no edit of the right answer: an answer that makes it, by name.
+        signs: for those that no answer can stand for: the sign of each, by name.
     """
 
     name: str
     trials: Callable[[Random], Iterator[tuple]]
     right: Callable
-    mistakes: dict[str, Mistake]
+    mistakes: dict[str, Mistake] | None = None
     returns: tuple[str, ...] = ("result",)
     use: Callable = _call
     accepts: Callable[..., bool] | None = None
@@ -267,13 +272,38 @@ class Exercise:
     gradients: bool = False
     float64: bool = False
     in_parts: bool = False
+    chapter: int | None = None
+    answers: InitVar[dict[str, Callable] | None] = None
+    signs: InitVar[dict[str, Callable[..., bool | None]] | None] = None
     _kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        for name, mistake in self.mistakes.items():
+    def __post_init__(self, answers: dict | None, signs: dict | None) -> None:
+        mistakes = self._read_mistakes(answers or {}, signs or {}) if self.mistakes is None else dict(self.mistakes)
+        for name, mistake in mistakes.items():
             if isinstance(mistake.answer, dict):
                 edited = Edited(self.right, mistake.answer, f"check.{self.name}: {name}")
-                self.mistakes[name] = replace(mistake, answer=edited)
+                mistakes[name] = replace(mistake, answer=edited)
+        object.__setattr__(self, "mistakes", mistakes)
+
+    def _read_mistakes(self, answers: dict, signs: dict) -> dict[str, Mistake]:
+        """The mistakes of the chapter's file, each with the edit, the answer or the sign that recognises it."""
+        page = page_of(self.chapter)
+        lines = read_mistakes(page).get(self.name)
+        if lines is None:
+            raise ValueError(f"{page.name}: the exercise {self.name!r} has no heading ## {self.name}")
+        if unknown := {*answers, *signs} - {line.name for line in lines}:
+            raise ValueError(f"{page.name}: under ## {self.name} stands no mistake named {min(unknown)!r}")
+        mistakes = {}
+        for name, says, edits, place in lines:
+            recognisers = [edits, answers.get(name), signs.get(name)]
+            count = sum(recogniser is not None for recogniser in recognisers)
+            if count > 1 or (count == 0 and name not in EVERY_CHECK_KNOWS):
+                raise ValueError(
+                    f"{place}: {count} of a comment, an answer and a sign recognise {name!r}; it takes one, and none "
+                    "where every check knows the mistake"
+                )
+            mistakes[name] = Mistake(says, answers.get(name) if edits is None else edits, signs.get(name))
+        return mistakes
 
     def __call__(self, answer: Callable) -> None:
         """Run the answer on fresh inputs and print the verdict.

@@ -1,0 +1,83 @@
+"""Read the known mistakes of the exercises from Markdown, one line for one mistake. Used from chapter 0 on.
+
+``chapter_05.md`` has a heading for each exercise of chapter 5, and below it the mistakes, in the order in which a check
+tries them::
+
+    ## mask_for_new_tokens
+
+    - **mask inverted**: The mask is upside down. See section 5.4. <!-- {"causal & real": "~(causal & real)"} -->
+
+The comment is a Python dict: which part of the right answer's text is replaced by what, to make the mistake. A mistake
+without a comment is recognised by code, which the exercise gives under the same name.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_HEADING = re.compile(r"## (\w+)")
+_LINE = re.compile(r"- \*\*(?P<name>[^*]+)\*\*: (?P<says>(?:(?!<!--).)+?)(?: <!-- (?P<edits>.+) -->)?")
+
+
+class Line(NamedTuple):
+    """One mistake, as a line of Markdown gives it.
+
+    Args:
+        name: its name.
+        says: the sentence for the learner.
+        edits: what is replaced by what in the right answer, or None.
+        place: the file and the line, for errors.
+    """
+
+    name: str
+    says: str
+    edits: dict[str, str] | None
+    place: str
+
+
+def page_of(chapter: int) -> Path:
+    """Return the file with the mistakes of a chapter."""
+    return Path(__file__).parents[1] / f"chapter_{chapter:02d}.md"
+
+
+@cache
+def read_mistakes(page: Path) -> dict[str, list[Line]]:
+    """Read the mistakes of each exercise of a chapter.
+
+    Raises:
+        ValueError: with the file, the line and the rule, for a line that is no mistake, and for a name that is given
+            twice.
+    """
+    exercises: dict[str, list[Line]] = {}
+    lines: list[Line] | None = None
+    for number, text in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        place = f"{page.name}, line {number}"
+        if heading := _HEADING.fullmatch(text):
+            if heading[1] in exercises:
+                raise ValueError(f"{place}: the exercise {heading[1]!r} has a heading already")
+            lines = exercises[heading[1]] = []
+        elif lines is not None and text:  # what stands above the first heading is for readers
+            line = _read_line(text, place)
+            if line.name in {other.name for other in lines}:
+                raise ValueError(f"{place}: the exercise knows the mistake {line.name!r} already")
+            lines.append(line)
+    return exercises
+
+
+def _read_line(text: str, place: str) -> Line:
+    match = _LINE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{place}: a mistake is one line, - **name**: sentence <!-- {{old: new}} -->, not {text!r}")
+    edits = None
+    if match["edits"] is not None:
+        try:
+            edits = ast.literal_eval(match["edits"])
+        except (SyntaxError, ValueError):
+            edits = {}
+        if not (
+            isinstance(edits, dict) and edits and all(isinstance(part, str) for item in edits.items() for part in item)
+        ):
+            raise ValueError(f"{place}: a comment is a Python dict of texts, {{old: new}}, not {match['edits']}")
+    return Line(match["name"], match["says"], edits, place)
