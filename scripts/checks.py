@@ -78,7 +78,8 @@ STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
 batches check corpora device digits drawings everyday images kernels measuring mistakes package parallel plots_view
-pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source tasks text words
+pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source
+tasks text words
 """
 
 

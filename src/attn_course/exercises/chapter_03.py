@@ -7,12 +7,10 @@ import torch
 from torch import nn
 
 from attn_course.exercises.engine.exercise import (
-    CHANGES_ITS_INPUT,
     KEPT_BETWEEN_CALLS,
     NO_GRADIENT,
     WRONG_GRADIENT,
     Exercise,
-    Mistake,
     Remark,
     set_parameters,
 )
@@ -95,55 +93,22 @@ scaled_scores = Exercise(
     right=lambda q, k: q @ k.mT / math.sqrt(q.size(-1)),
     returns=("scores",),
     gradients=True,
-    mistakes={
-        "no scale": Mistake(
-            "The scores are not scaled: their spread grows with the width of the queries. See section 3.5.",
-            lambda q, k: q @ k.mT,
+    chapter=3,
+    answers={
+        "no scale": lambda q, k: q @ k.mT,
+        "divided by the width itself": lambda q, k: q @ k.mT / q.size(-1),
+        "multiplied instead of divided": lambda q, k: q @ k.mT * math.sqrt(q.size(-1)),
+        "scale by the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
+        "transposes the batch": lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
+        "axes counted from the front": lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
+        "cosine instead of dot product": lambda q, k: (
+            nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT
         ),
-        "divided by the width itself": Mistake(
-            "The scores are divided by D, the width itself: that is its root once too often, "
-            "and the weights come out too even. See section 3.5.",
-            lambda q, k: q @ k.mT / q.size(-1),
-        ),
-        "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so their spread grows with the width twice over. See section 3.5.",
-            lambda q, k: q @ k.mT * math.sqrt(q.size(-1)),
-        ),
-        "scale by the number of keys": Mistake(
-            "The scores are divided by the root of the number of keys; their spread comes from the width "
-            "of a query, however many keys there are. See section 3.5.",
-            lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
-        ),
-        "transposes the batch": Mistake(
-            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.4.",
-            lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
-        ),
-        "axes counted from the front": Mistake(
-            "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
-            "from the end, the last two are −1 and −2, with a batch and without. See section 3.4.",
-            lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
-        ),
-        "queries and keys swapped": Mistake(
-            "There is a row for each key; a row has to hold the scores of one query, "
-            "so that the softmax can share out its weight along it. See section 3.4.",
-            sign=lambda found, q, k: found.shape == (k @ q.mT).shape,
-        ),
-        "cosine instead of dot product": Mistake(
-            "These are cosines, between −1 and 1: all that counts is where queries and keys point. Here the dot "
-            "product is divided by √D, whatever the lengths. See section 3.5.",
-            lambda q, k: nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT,
-        ),
-        "softmax too early": Mistake(
-            "These numbers sum to 1 along an axis, as weights do: asked for are the scores, before the softmax. "
-            "See section 3.4.",
-            sign=lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
-        ),
-        "scale by another number": Mistake(
-            "All scores are the right ones times the same number: what divides them should be √D, and D is the "
-            "width of a query, the last axis, in a batch too. See section 3.6.",
-            sign=lambda found, q, k: _is_multiple(found, q @ k.mT),
-        ),
+    },
+    signs={
+        "queries and keys swapped": lambda found, q, k: found.shape == (k @ q.mT).shape,
+        "softmax too early": lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
+        "scale by another number": lambda found, q, k: _is_multiple(found, q @ k.mT),
     },
 )
 
@@ -223,114 +188,39 @@ scaled_dot_product = Exercise(
     right=attention,
     use=_attend_and_send_back,
     returns=("out", "weights"),
-    mistakes={
-        "keys averaged where they are as wide as the values": Mistake(
-            "Where keys and values have one width, the keys are averaged: it should be the values, there too. See "
-            "section 3.3.",
-            _attend_to_either,
+    chapter=3,
+    answers={
+        "keys averaged where they are as wide as the values": _attend_to_either,
+        "no scale": _attend(lambda q, k, v: softmax(q @ k.mT)),
+        "divided by the width itself": _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
+        "multiplied instead of divided": _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
+        "scale by the values' width": _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
+        "softmax over the batch": _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
+        "axis counted from the front": _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=1)),
+        "softmax twice": _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
+        "scale after the softmax": _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
+        "keys in place of the values": lambda q, k, v: attention(q, k, k),
+        "transposes the batch": _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
+        "a batch of one axis only": _attend(
+            lambda q, k, v: softmax(q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1)))
         ),
-        "no scale": Mistake(
-            "The scores are not scaled, so the weights are too sharp, the more the wider the queries. See section 3.5.",
-            _attend(lambda q, k, v: softmax(q @ k.mT)),
+        "axes counted from the front": _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
+        "axis not kept": _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
+        "scores returned as weights": lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
+        "results swapped": lambda q, k, v: attention(q, k, v)[::-1],
+        "weights not returned": lambda q, k, v: attention(q, k, v)[0],
+        "future hidden": _without_the_future,
+    },
+    signs={
+        "softmax over the queries": lambda found, q, k, v: (
+            _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
         ),
-        "divided by the width itself": Mistake(
-            "The scores are divided by D instead of its root, so the weights are too even. See section 3.5.",
-            _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
+        "softmax over the whole table": lambda found, q, k, v: (
+            found[1].shape == (*q.shape[:-1], k.size(-2))
+            and (_sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0))
         ),
-        "multiplied instead of divided": Mistake(
-            "The scores are multiplied by √D, so the weights are far too sharp: divide. See section 3.5.",
-            _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
-        ),
-        "scale by the values' width": Mistake(
-            "The scale is taken from the width of the values. The scores never saw the values: "
-            "their spread comes from queries and keys. See section 3.6.",
-            _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
-        ),
-        "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
-            "among the keys. See section 3.4.",
-            sign=lambda found, q, k, v: (
-                _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
-            ),
-        ),
-        "softmax over the batch": Mistake(
-            "These are the weights of a softmax over the first axis; in a batch that is the sentences, which must "
-            "not share weight. See section 3.4.",
-            _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
-        ),
-        "axis counted from the front": Mistake(
-            "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
-            "keys in the one and the queries in the other. Count from the end. See section 3.4.",
-            _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=1)),
-        ),
-        "softmax over the whole table": Mistake(
-            "All weights together sum to 1, over every query: each row has to sum to 1 by itself. See section 3.4.",
-            sign=lambda found, q, k, v: (
-                found[1].shape == (*q.shape[:-1], k.size(-2))
-                and (_sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0))
-            ),
-        ),
-        "no softmax": Mistake(
-            "Some weights are negative: they have to be shares, which a softmax makes of the scores. See section 3.4.",
-            sign=lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
-        ),
-        "softmax twice": Mistake(
-            "These are the weights of two softmaxes, one upon the other: their rows sum to 1 but are too even. See "
-            "section 3.4.",
-            _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
-        ),
-        "scale after the softmax": Mistake(
-            "These are the weights of unscaled scores, divided by √D: their rows do not sum to 1. The scale "
-            "belongs before the softmax. See section 3.6.",
-            _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
-        ),
-        "keys in place of the values": Mistake(
-            "The output is as wide as the keys: it averages the keys, "
-            "which only decide the weights. What is handed over are the values. See section 3.3.",
-            lambda q, k, v: attention(q, k, k),
-        ),
-        "transposes the batch": Mistake(
-            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.4.",
-            _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
-        ),
-        "a batch of one axis only": Mistake(
-            "One sequence is right, and so is a batch; with two axes in front of it, it stops. The last two change "
-            "places whatever stands in front of them. See section 3.4.",
-            _attend(lambda q, k, v: softmax(q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1)))),
-        ),
-        "axes counted from the front": Mistake(
-            "A batch has a third axis and one sequence has none, so there is no axis 2 to be found there. Counted "
-            "from the end, the last two are −1 and −2, with a batch and without. See section 3.4.",
-            _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
-        ),
-        "axis not kept": Mistake(
-            "One number for each row does not line up with the table (…, T, S): it has to be (…, T, 1), and "
-            "`keepdim=True` leaves that axis of length 1. See section 2.6.",
-            _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
-        ),
-        "scores returned as weights": Mistake(
-            "What is returned beside the output are the scores, before the softmax. See section 3.4.",
-            lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
-        ),
-        "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See section 3.4.",
-            lambda q, k, v: attention(q, k, v)[::-1],
-        ),
-        "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 3.4.",
-            lambda q, k, v: attention(q, k, v)[0],
-        ),
-        "softmax overflows": Mistake(
-            "With large scores there is nan in the result: subtract from each row its own largest score first, or use "
-            "the package's softmax. See section 2.6.",
-            sign=lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
-        ),
-        "future hidden": Mistake(
-            "Queries do not see the keys behind their own place, as under a causal mask; no mask is asked for. "
-            "See section 3.7.",
-            _without_the_future,
-        ),
+        "no softmax": lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
+        "softmax overflows": lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
     },
 )
 
@@ -405,74 +295,28 @@ as_linear = Exercise(
         "layer(x) after another layer was made",
     ),
     float64=True,
-    mistakes={
-        "matrix not transposed": Mistake(
-            "The matrix went in as it is, but nn.Linear stores one row for each output, which is its transpose. "
-            "A square matrix would not even have complained. See section 3.20.",
-            lambda W: _linear(W, W),
+    chapter=3,
+    answers={
+        "matrix not transposed": lambda W: _linear(W, W),
+        "square matrix not transposed": lambda W: _linear(W, W if W.size(0) == W.size(1) else W.T),
+        "weight of the wrong shape": _linear_with_untransposed,
+        "widths swapped": _linear_the_wrong_way_round,
+        "view instead of transpose": lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
+        "type not kept": lambda W: _linear(W.float(), W.T),
+        "parameter changed under autograd": lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
+        "weight never set": lambda W: _linear(W, None),
+    },
+    signs={
+        "shares memory": lambda found, W, x: not torch.allclose(found[0], found[1], equal_nan=True),
+        "bias left in": lambda found, W, x: found[2] == 2,
+        "weight replaced, widths kept": lambda found, W, x: (
+            torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape)
         ),
-        "square matrix not transposed": Mistake(
-            "A square matrix goes in as it is and all others transposed: their shapes demand it and a square one's "
-            "does not, but nn.Linear stores one row for each output in every case. See section 3.20.",
-            lambda W: _linear(W, W if W.size(0) == W.size(1) else W.T),
-        ),
-        "weight of the wrong shape": Mistake(
-            "The layer's weight has the shape of W. nn.Linear stores one row for each output, which is W transposed, "
-            "and complains only when it meets an input. See section 3.20.",
-            _linear_with_untransposed,
-        ),
-        "widths swapped": Mistake(
-            "The layer is made the wrong way round: nn.Linear is told first how many numbers come in, "
-            "then how many go out. See section 3.8.",
-            _linear_the_wrong_way_round,
-        ),
-        "view instead of transpose": Mistake(
-            "The weight has the right shape and the wrong order: its rows are cut from the numbers of W in line, "
-            "as `reshape` and `view` do; a transpose turns columns into rows. See section 3.20.",
-            lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
-        ),
-        "shares memory": Mistake(
-            "The layer changes when W does, at least for some shapes of W: its weight has to be a copy. See "
-            "section 3.20.",
-            sign=lambda found, W, x: not torch.allclose(found[0], found[1], equal_nan=True),
-        ),
-        "type not kept": Mistake(
-            "For a W in float64 the layer is in float32: that is what nn.Linear makes unless told another type, "
-            "and copying converts without a word. See section 3.20.",
-            lambda W: _linear(W.float(), W.T),
-        ),
-        "parameter changed under autograd": Mistake(
-            "Copying into a parameter is no step to be differentiated, "
-            "and PyTorch refuses it unless you say that no gradient is wanted. See section 3.20.",
-            lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
-        ),
-        "bias left in": Mistake(
-            "The layer has a second parameter, as a bias is, and x @ W needs none: ask nn.Linear for no bias. See "
-            "section 3.8.",
-            sign=lambda found, W, x: found[2] == 2,
-        ),
-        "weight never set": Mistake(
-            "The layer has the right shape and random numbers of its own: copy W into it. See section 3.20.",
-            lambda W: _linear(W, None),
-        ),
-        "weight replaced, widths kept": Mistake(
-            "The layer computes x @ W and says that it has other widths: make it with the widths of W. See section "
-            "3.20.",
-            sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape),
-        ),
-        "weight does not learn": Mistake(
-            "The layer computes x @ W, but no gradient comes back to its weight, so it cannot be trained. See section "
-            "3.20.",
-            sign=lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
-        ),
-        "one layer for all": Mistake(
-            "A layer becomes another one when as_linear is called with the next matrix of the same shape: each call "
-            "has to return a layer of its own. See section 3.20.",
-            sign=lambda found, W, x: (
-                torch.allclose(found[0], x @ W, atol=1e-4)
-                and torch.allclose(found[0], found[1])
-                and not torch.allclose(found[0], found[6])
-            ),
+        "weight does not learn": lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
+        "one layer for all": lambda found, W, x: (
+            torch.allclose(found[0], x @ W, atol=1e-4)
+            and torch.allclose(found[0], found[1])
+            and not torch.allclose(found[0], found[6])
         ),
     },
 )
@@ -521,78 +365,24 @@ row_entropy = Exercise(
     trials=_weights,
     right=lambda weights: torch.special.entr(weights).sum(dim=-1),
     returns=("entropy",),
-    mistakes={
-        "zero times infinity": Mistake(
-            "Rows with a weight of exactly 0 give nan: log 0 is −∞, and 0 · (−∞) is not 0. See section 3.13.",
-            lambda weights: -_times_log(weights).sum(dim=-1),
-        ),
-        "nan replaced after the sum": Mistake(
-            "Rows with a weight of exactly 0 come out as 0: one nan makes the whole sum nan, "
-            "so putting a number in its place after the sum loses the row. See section 3.13.",
-            lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
-        ),
-        "a small number added": Mistake(
-            "Every entropy is a little too small, as a small number added to each weight under the logarithm makes "
-            "it: a weight that is not 0 needs none. See section 3.13.",
-            sign=_has_a_small_number_added,
-        ),
-        "axis counted from the front": Mistake(
-            "One table is right, and with a batch the sum runs over axis 1, where the queries stand then: count from "
-            "the end, −1. See section 3.13.",
-            lambda weights: torch.special.entr(weights).sum(dim=1),
-        ),
-        "summed over the queries": Mistake(
-            "The sum runs over the queries. Each row is spread over its keys, so sum over the last axis. See section "
-            "3.13.",
-            lambda weights: torch.special.entr(weights).sum(dim=-2),
-        ),
-        "weights forgotten": Mistake(
-            "The logarithms are added up without their weights: each is to count as much as its weight. See section "
-            "3.13.",
-            sign=_adds_logarithms,
-        ),
-        "softmax once more": Mistake(
-            "These are the entropies of another softmax of the weights, too large, near those of even weights: "
-            "they are weights already. See section 3.13.",
-            lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
-        ),
-        "divided by the largest": Mistake(
-            "The entropies are divided by the logarithm of the number of keys, so that even weights give 1; the "
-            "exercise asks for the entropy itself. See section 3.13.",
-            lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
-        ),
-        "not summed": Mistake(
-            "There is a number for every weight; the entropy is one for every row, a sum along it. See section 3.13.",
-            sign=lambda found, weights: found.shape == weights.shape,
-        ),
-        "an axis too many": Mistake(
-            "The axis of the keys is still there, with length 1: a row has a single number, without an axis. See "
-            "section 3.13.",
-            sign=lambda found, weights: found.shape == (*weights.shape[:-1], 1),
-        ),
-        "sign forgotten": Mistake(
-            "The entropies have the wrong sign: logarithms of weights are negative or 0, so the sum needs a minus in "
-            "front. See section 3.13.",
-            lambda weights: -torch.special.entr(weights).sum(dim=-1),
-        ),
-        "logarithm to base 2": Mistake(
-            "This is the entropy in bits: the logarithm has base 2, and the course takes the natural one. See section "
-            "3.13.",
-            lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(2),
-        ),
-        "mean instead of sum": Mistake(
-            "The entropies are too small by a factor of S: they average over the keys instead of adding. See section "
-            "3.13.",
-            lambda weights: torch.special.entr(weights).mean(dim=-1),
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The weights belong to whoever made them, and `backward` may need them as they were: "
-            "work on a new tensor. See section 3.7."
-        ),
-        "one number for all rows": Mistake(
-            "This is one number for the whole table; every row has an entropy of its own. See section 3.13.",
-            sign=_is_one_number,
-        ),
+    chapter=3,
+    answers={
+        "zero times infinity": lambda weights: -_times_log(weights).sum(dim=-1),
+        "nan replaced after the sum": lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
+        "axis counted from the front": lambda weights: torch.special.entr(weights).sum(dim=1),
+        "summed over the queries": lambda weights: torch.special.entr(weights).sum(dim=-2),
+        "softmax once more": lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
+        "divided by the largest": lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
+        "sign forgotten": lambda weights: -torch.special.entr(weights).sum(dim=-1),
+        "logarithm to base 2": lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(2),
+        "mean instead of sum": lambda weights: torch.special.entr(weights).mean(dim=-1),
+    },
+    signs={
+        "a small number added": _has_a_small_number_added,
+        "weights forgotten": _adds_logarithms,
+        "not summed": lambda found, weights: found.shape == weights.shape,
+        "an axis too many": lambda found, weights: found.shape == (*weights.shape[:-1], 1),
+        "one number for all rows": _is_one_number,
     },
 )
 
@@ -687,79 +477,8 @@ WideValues = Exercise(
     right=_WideValues,
     use=_build_and_attend,
     returns=("out", "weights"),
-    mistakes={
-        "wide keys": Mistake(
-            "All three projections are d_value wide: only the values should be, "
-            "and queries and keys meet at the width d_key. See section 3.3.",
-            {"super().__init__()": "super().__init__()\n        d_key = d_value"},
-        ),
-        "narrow values": Mistake(
-            "The output is d_key wide, like the keys: the values should be d_value wide, a width of their own. See "
-            "section 3.3.",
-            {"d_value, bias": "d_key, bias"},
-        ),
-        "widths swapped": Mistake(
-            "The output is d_key wide, and queries and keys are d_value wide: the two widths have changed places. "
-            "See section 3.3.",
-            {"super().__init__()": "super().__init__()\n        d_key, d_value = d_value, d_key"},
-        ),
-        "no scale": Mistake(
-            "The scores are not scaled. See section 3.5.", {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"}
-        ),
-        "divided by the width itself": Mistake(
-            "The scores are divided by d_key instead of its root, so the weights are too even. See section 3.5.",
-            {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
-        ),
-        "scale by the values' width": Mistake(
-            "The scale is √d_value: the scores know the width d_key only. See section 3.6.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / v.size(-1)),"},
-        ),
-        "scale by the tokens' width": Mistake(
-            "The scale is √d_in, the width of the tokens: what is multiplied are queries and keys, "
-            "and they are d_key wide. See section 3.6.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
-        ),
-        "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns, over the queries; each query has to share out its own weight "
-            "among the keys. See section 3.4.",
-            sign=lambda found, *inputs: _columns_sum_to_one(found[1]),
-        ),
-        "transposes the batch": Mistake(
-            "One sequence is right, and a batch stops: the batch is not the first axis any more. `.T` turns all "
-            "axes around, the batch too; the last two should change places. See section 3.4.",
-            {"attention(q,": "_attend_with_all_axes_turned(q,"},
-        ),
-        "axis counted from the front": Mistake(
-            "One sequence is right and a batch is not: these are the weights of a softmax over axis 1, which holds the "
-            "keys in the one and the queries in the other. Count from the end. See section 3.4.",
-            {"attention(q,": "_attend_over_axis_1(q,"},
-        ),
-        "queries and keys swapped": Mistake(
-            "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
-            {"attention(q, k, v)": "attention(k, q, v)"},
-        ),
-        "keys from the queries' projection": Mistake(
-            "The keys are those of q_proj, like the queries, so a token is found by what it looks for: they should "
-            "come from k_proj. See section 3.3.",
-            {"attention(q, k, v)": "attention(q, q, v)"},
-        ),
-        "values not projected": Mistake(
-            "The output is as wide as the tokens: what is averaged is x itself, and each token should hand over "
-            "its value. See section 3.3.",
-            {"attention(q, k, v)": "attention(q, k, x)"},
-        ),
-        "results swapped": Mistake(
-            "Both results are there, in the wrong order: first the output, then the weights. See section 3.4.",
-            {"attention(q, k, v)": "attention(q, k, v)[::-1]"},
-        ),
-        "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 3.4.",
-            {"attention(q, k, v)": "attention(q, k, v)[0]"},
-        ),
-        "weights without the scale": Mistake(
-            "The weights that are returned are those of scores without the scale, and the output was mixed with "
-            "others: return the weights that mixed it. See section 3.5.",
-            {"return attention(q, k, v)": "return attention(q, k, v)[0], softmax(q @ k.mT)"},
-        ),
+    chapter=3,
+    signs={
+        "softmax over the queries": lambda found, *inputs: _columns_sum_to_one(found[1]),
     },
 )

@@ -8,10 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import (
-    CHANGES_ITS_INPUT,
     NO_GRADIENT,
     Exercise,
-    Mistake,
     Remark,
     set_parameters,
     weights_and_gradient,
@@ -52,118 +50,10 @@ mask_for_new_tokens = Exercise(
     trials=_tokenized,
     right=_mask_for_new_tokens,
     returns=("mask",),
-    mistakes={
-        "mask inverted": Mistake(
-            "The mask is upside down: it is True where a query may not look, and in this course True means "
-            "may attend. See section 5.4.",
-            {"causal & real": "~(causal & real)"},
-        ),
-        "hides the diagonal": Mistake(
-            "No query sees itself: the rule is itself and what came before. See section 5.1.",
-            {"<= queries": "< queries"},
-        ),
-        "shows one future token": Mistake(
-            "A query sees the token right after its own, the very one that a model has to guess. See section 5.1.",
-            {"<= queries": "<= queries + 1"},
-        ),
-        "past hidden": Mistake(
-            "A query sees itself and what comes after it, and nothing of its past: ≤ and ≥ have changed places. "
-            "See section 5.1.",
-            {"<= queries": ">= queries"},
-        ),
-        "aligned top-left": Mistake(
-            "With fewer queries than keys the triangle starts in the wrong corner: the first query stands at the "
-            "first key, and the queries are the newest positions. See section 5.14.",
-            {"S - num_queries, S": "num_queries"},
-        ),
-        "padding on the queries": Mistake(
-            "The rows of the pads are hidden and their columns are not: real queries see padding. See section 5.3.",
-            {"[:, None, :]": "[:, -num_queries:, None]"},
-        ),
-        "padding ignored": Mistake(
-            "The future is hidden, but the pads are not. See section 5.3.",
-            {"causal & real": "causal.expand(len(real), -1, -1)"},
-        ),
-        "future ignored": Mistake(
-            "The pads are hidden, but every query sees its whole future. See section 5.1.",
-            {"causal & real": "real.expand(-1, num_queries, -1)"},
-        ),
-        "padding inverted": Mistake(
-            "Pads are visible and real tokens are hidden: a tokenizer's 1 stands for a real token. See section 5.4.",
-            {"attention_mask.bool()": "(attention_mask == 0)"},
-        ),
-        "padding on the wrong side": Mistake(
-            "The columns hidden as padding are the last ones, and the pads stand in the first: this padding is on the "
-            "left. See section 5.3.",
-            {"attention_mask.bool()[:, None, :]": "make_padding_mask(attention_mask.sum(dim=1), S)"},
-        ),
-        "positions of the words alone": Mistake(
-            "Every query sees every pad, and a pad is no key for anybody. (Where positions count the words alone, a "
-            "pad on the left comes before every word.) See section 5.3.",
-            {
-                "    causal = keys <= queries": "    words = attention_mask.cumsum(dim=1) - 1\n"
-                "    causal = words[:, None, :] <= words[:, S - num_queries :, None]",
-                "causal & real": "causal",
-            },
-        ),
-        "pads see themselves": Mistake(
-            "A pad sees itself. A pad is no key for anybody, so its own row stays empty. See section 5.13.",
-            {"causal & real": "causal & (real | (keys == queries))"},
-        ),
-        "axis lost with one sentence": Mistake(
-            "With one sentence the mask has lost the axis of the batch: one sentence is a batch of one, and the shape "
-            "is (1, T, S). See section 5.3.",
-            {"return causal & real": "return (causal & real).squeeze(0)"},
-        ),
-        "one mask for all sentences": Mistake(
-            "The mask has two axes, and (B, T, S) has three: each sentence has a mask of its own, since its pads are "
-            "its own. See section 5.3.",
-            sign=lambda found, ones, T: found.dim() == 2 and found.size(0) == T,
-        ),
-        "axis lost with one new token": Mistake(
-            "With one new token the mask has lost the axis of the queries: one query is a row like any other, and the "
-            "shape is (B, 1, S). See section 5.3.",
-            {"return causal & real": "return (causal & real).squeeze(1)"},
-        ),
-        "rows of all queries": Mistake(
-            "The mask has a row for every token, and it needs rows for the newest num_queries only: they are the last. "
-            "See section 5.14.",
-            {"S - num_queries, S": "S"},
-        ),
-        "one row for all queries": Mistake(
-            "It is the mask of the padding alone, with one row for all queries: each sees its whole future. See "
-            "section 5.1.",
-            {"causal & real": "real"},
-        ),
-        "no axis for the queries": Mistake(
-            "The mask has no axis for the sentences: between its own two, the padding (B, S) needs one for the "
-            "queries, or its rows are taken for them. See section 5.3.",
-            {"[:, None, :]": ""},
-        ),
-        "joined by or": Mistake(
-            "A key is visible as soon as one of the two masks allows it, and it takes both: no future and no padding. "
-            "See section 5.3.",
-            {"causal & real": "causal | real"},
-        ),
-        "rows and columns swapped": Mistake(
-            "A query sees itself and its future, not its past: the table lies on its side, and a row belongs to a "
-            "query. See section 5.1.",
-            {"causal & real": "causal.mT & real"},
-        ),
-        "numbers instead of booleans": Mistake(
-            "The cells are right, but they are numbers, 1 and 0, and a mask holds True and False. See section 5.4.",
-            {"causal & real": "(causal & real).long()"},
-        ),
-        "first sentence's padding for all": Mistake(
-            "The padding of the first sentence hides keys in all sentences: each has a row of its own in "
-            "attention_mask. See section 5.3.",
-            {"    S =": "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    S ="},
-        ),
-        "nothing visible": Mistake(
-            "No query sees anything here: a key is visible where the causal mask and that of the padding are both "
-            "True, so look at each of the two by itself. See section 5.4.",
-            sign=lambda found, ones, T: not found.any(),
-        ),
+    chapter=5,
+    signs={
+        "one mask for all sentences": lambda found, ones, T: found.dim() == 2 and found.size(0) == T,
+        "nothing visible": lambda found, ones, T: not found.any(),
     },
 )
 
@@ -315,127 +205,51 @@ drop_weights = Exercise(
         "'query t can lose key t'",
         "'the share that falls is p, but for chance'",
     ),
-    mistakes={
-        "dropout in evaluation": Mistake(
-            "Weights fall although training is False: the model would answer differently each time it is asked. "
-            "See section 5.6.",
-            lambda weights, p, training: _drop(weights, p),
+    chapter=5,
+    answers={
+        "dropout in evaluation": lambda weights, p, training: _drop(weights, p),
+        "training inverted": lambda weights, p, training: weights if training else _drop(weights, p),
+        "dropout without rescaling": _only_in_training(lambda weights, p: _drop(weights, p, scale=1)),
+        "rescaled in evaluation": lambda weights, p, training: (
+            _drop(weights, p, scale=1) if training else weights * (1 - p)
         ),
-        "training inverted": Mistake(
-            "It is the wrong way round: weights fall when training is False, and none does when it is True. See "
-            "section 5.6.",
-            lambda weights, p, training: weights if training else _drop(weights, p),
+        "multiplied instead of divided": _only_in_training(lambda weights, p: _drop(weights, p, scale=1 - p)),
+        "divided by p": _only_in_training(lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)),
+        "draws from a normal distribution": _only_in_training(
+            lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)
         ),
-        "dropout without rescaling": Mistake(
-            "The weights that were kept are as they were: over many draws their mean is too small, (1 − p) w. "
-            "See section 5.6.",
-            _only_in_training(lambda weights, p: _drop(weights, p, scale=1)),
+        "the same draw in every call": _only_in_training(_seeded),
+    },
+    signs={
+        "keeps the share p": lambda found, weights, p, training: training and found[0] == 1 - p,
+        "rows renormalised": lambda found, weights, p, training: (
+            found[3] if training and p > 0 and (found[0] > 0 or weights.size(-1) == 1) else False
         ),
-        "rescaled in evaluation": Mistake(
-            "It makes up for the loss in evaluation, by a factor of 1 − p there; here training does, and evaluation "
-            "leaves the weights as they are. See section 5.6.",
-            lambda weights, p, training: _drop(weights, p, scale=1) if training else weights * (1 - p),
+        "no row left empty": lambda found, weights, p, training: (
+            training and weights.size(-1) == 1 and found[0] == 0 and found[1] < math.inf and not found[3]
         ),
-        "multiplied instead of divided": Mistake(
-            "The weights that were kept are multiplied by 1 − p, so they shrink when they have to grow. See section "
-            "5.6.",
-            _only_in_training(lambda weights, p: _drop(weights, p, scale=1 - p)),
+        "one draw for all queries": _dropped_alike(4),
+        "one draw for all keys": _dropped_alike(5),
+        "one draw for all sentences": _dropped_alike(6),
+        "one draw for all weights": lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
+        "a key that never falls": lambda found, weights, p, training: (
+            not found[8] if training and p and 0 < found[0] < 1 and math.isfinite(found[2]) else None
         ),
-        "divided by p": Mistake(
-            "The weights that were kept are divided by p, the share that falls; the share that stays is 1 − p. "
-            "See section 5.6.",
-            _only_in_training(lambda weights, p: _drop(weights, p, scale=1 / p if p else math.inf)),
+        "as many in every row": lambda found, weights, p, training: (
+            found[9] if training and 0 < found[0] < 1 and bool((weights != 0).all()) else None
         ),
-        "keeps the share p": Mistake(
-            "A share of p is kept and the rest falls: p is the probability to become 0. See section 5.6.",
-            sign=lambda found, weights, p, training: training and found[0] == 1 - p,
+        "as many in every call": lambda found, weights, p, training: (
+            found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
         ),
-        "draws from a normal distribution": Mistake(
-            "The share that falls is that of the normal numbers below p, and not p: what is compared with p has to be "
-            "spread evenly between 0 and 1. See section 5.6.",
-            _only_in_training(lambda weights, p: _drop(weights, p, keep=lambda w, p: torch.randn_like(w) >= p)),
+        "the smallest fall": lambda found, weights, p, training: (
+            found[12] if training and p and 0 < found[0] < 1 else None
         ),
-        "rows renormalised": Mistake(
-            "The rows sum to 1 again. Dropout leaves them as they fall, and is right on average only. See section 5.6.",
-            sign=lambda found, weights, p, training: (
-                found[3] if training and p > 0 and (found[0] > 0 or weights.size(-1) == 1) else False
-            ),
+        "mirrored draws": lambda found, weights, p, training: not found[10] if training and p else None,
+        "the largest weights are spared": lambda found, weights, p, training: (
+            not found[13] if training and p and 0 < found[0] < 1 else None
         ),
-        "no row left empty": Mistake(
-            "With a single key no weight falls: each weight becomes 0 with probability p, and a row may lose all that "
-            "it has. See section 5.6.",
-            sign=lambda found, weights, p, training: (
-                training and weights.size(-1) == 1 and found[0] == 0 and found[1] < math.inf and not found[3]
-            ),
-        ),
-        "one draw for all queries": Mistake(
-            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.6.",
-            sign=_dropped_alike(4),
-        ),
-        "one draw for all keys": Mistake(
-            "A query loses all its keys or none: what falls are whole rows, and it should be single weights. See "
-            "section 5.6.",
-            sign=_dropped_alike(5),
-        ),
-        "one draw for all sentences": Mistake(
-            "All sentences of the batch lose the same weights: each weight needs a draw of its own, in every "
-            "sentence. See section 5.6.",
-            sign=_dropped_alike(6),
-        ),
-        "one draw for all weights": Mistake(
-            "In one call no weight becomes 0, or all of them do: each falls for itself, with probability p, and one "
-            "that falls is 0. See section 5.6.",
-            sign=lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
-        ),
-        "the same draw in every call": Mistake(
-            "Two calls with the same weights drop the same ones: each call needs a new draw, or every step of "
-            "training would do without the same keys. See section 5.6.",
-            _only_in_training(_seeded),
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The weights are often wanted afterwards, for a picture or for another draw: make new ones. See section "
-            "5.17."
-        ),
-        "a key that never falls": Mistake(
-            "Some key is kept by every query: whatever happens to the others, each weight falls with probability p. "
-            "See section 5.6.",
-            sign=lambda found, weights, p, training: (
-                not found[8] if training and p and 0 < found[0] < 1 and math.isfinite(found[2]) else None
-            ),
-        ),
-        "as many in every row": Mistake(
-            "Every query loses the same number of keys: whether a weight falls has nothing to do with the others. "
-            "See section 5.6.",
-            sign=lambda found, weights, p, training: (
-                found[9] if training and 0 < found[0] < 1 and bool((weights != 0).all()) else None
-            ),
-        ),
-        "as many in every call": Mistake(
-            "Every call drops the same number of weights: whether a weight falls has nothing to do with the others, "
-            "so their number varies from call to call. See section 5.6.",
-            sign=lambda found, weights, p, training: (
-                found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
-            ),
-        ),
-        "the smallest fall": Mistake(
-            "It is the smallest weights that fall: chance says which, and the largest are as likely to fall as any "
-            "other. See section 5.6.",
-            sign=lambda found, weights, p, training: found[12] if training and p and 0 < found[0] < 1 else None,
-        ),
-        "mirrored draws": Mistake(
-            "Of two weights that mirror each other in the table, one at most falls: each falls for itself, whatever "
-            "the other does. See section 5.6.",
-            sign=lambda found, weights, p, training: not found[10] if training and p else None,
-        ),
-        "the largest weights are spared": Mistake(
-            "No query loses its largest weight: each weight falls with probability p, whatever its size. See section "
-            "5.6.",
-            sign=lambda found, weights, p, training: not found[13] if training and p and 0 < found[0] < 1 else None,
-        ),
-        "the diagonal is spared": Mistake(
-            "Query t does not lose key t, for any t: each weight falls with probability p, wherever it stands. See "
-            "section 5.6.",
-            sign=lambda found, weights, p, training: not found[14] if training and p and 0 < found[0] < 1 else None,
+        "the diagonal is spared": lambda found, weights, p, training: (
+            not found[14] if training and p and 0 < found[0] < 1 else None
         ),
     },
 )
@@ -581,132 +395,42 @@ masked_softmax = Exercise(
     right=lambda scores, mask: softmax(_fill(scores, mask)),
     use=_weights_and_gradient,
     returns=("weights", "the gradient of the scores"),
-    mistakes={
-        "mask inverted": Mistake(
-            "The hidden keys have all the weight and the visible ones have none: the mask is read upside down. "
-            "See section 5.4.",
-            lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
+    chapter=5,
+    answers={
+        "mask inverted": lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
+        "mask ignored": lambda scores, mask: torch.softmax(scores, dim=-1),
+        "scores of 0 hidden": lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
+        "small number under the sum": _divide_by_a_little_more,
+        "hidden scores set to 0, then their weights": lambda scores, mask: (
+            torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask
         ),
-        "mask ignored": Mistake(
-            "Hidden keys have a weight: the mask does nothing. See section 5.1.",
-            lambda scores, mask: torch.softmax(scores, dim=-1),
+        "mask after the softmax": lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
+        "softmax over the queries": lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
+        "softmax over the queries, then hidden": lambda scores, mask: torch.softmax(
+            _fill(scores, mask), dim=-2
+        ).masked_fill(~mask, 0.0),
+        "too large for half precision": lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
+        "a billion in every type": lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
+        "overwrites what the gradient needs": _overwrite_nan,
+    },
+    signs={
+        "hidden scores set to 0": _hidden_keys_count_as_0,
+        "small weights set to 0": _small_weights_are_0,
+        "mask after the softmax, renormalised": _loud_key_wins,
+        "one softmax for all rows": lambda found, scores, mask: (
+            abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
         ),
-        "scores of 0 hidden": Mistake(
-            "A visible key whose score is 0 has no weight: 0 is a score like any other, and only the mask says what "
-            "is hidden. See section 5.2.",
-            lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
+        "softmax over a fixed axis": _columns_of_a_batch_sum_to_1,
+        "softmax overflows": _large_scores_give_nan,
+        "minus a billion": _empty_rows_look_at_hidden_keys,
+        "not low enough": _low_scores_lose,
+        NO_GRADIENT: lambda found, scores, mask: (
+            found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
         ),
-        "hidden scores set to 0": Mistake(
-            "Hidden keys have the weight of a score of 0, which is a score like any other, and they should have none. "
-            "See section 5.1.",
-            sign=_hidden_keys_count_as_0,
-        ),
-        "small weights set to 0": Mistake(
-            "Visible keys with a small weight have none: only the mask says what is hidden. See section 5.2.",
-            sign=_small_weights_are_0,
-        ),
-        "small number under the sum": Mistake(
-            "In half precision, a row in which nothing is visible is nan: a number as small as 1e-9 is 0 there, and "
-            "what was added to a sum of 0 leaves 0/0. See section 5.13.",
-            _divide_by_a_little_more,
-        ),
-        "hidden scores set to 0, then their weights": Mistake(
-            "The hidden weights are 0, and yet the rows do not sum to 1: what is missing is the share of a score of 0 "
-            "for each hidden key. A hidden key takes no share. See section 5.2.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask,
-        ),
-        "mask after the softmax": Mistake(
-            "The visible keys have the weights of a softmax without a mask, so their rows do not sum to 1: a hidden "
-            "key takes no share. See section 5.2.",
-            lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
-        ),
-        "mask after the softmax, renormalised": Mistake(
-            "With a high score on a hidden key the others get nothing or nan: it must have no say, however high, "
-            "neither in the softmax nor in what is subtracted from the scores. See section 5.2.",
-            sign=_loud_key_wins,
-        ),
-        "softmax over the queries": Mistake(
-            "The rows do not sum to 1, the columns do: the softmax runs over the queries. See section 3.4.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
-        ),
-        "softmax over the queries, then hidden": Mistake(
-            "The columns sum to 1 and the rows do not: these are the weights of a softmax over the queries, and the "
-            "keys are the last axis. See section 3.4.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2).masked_fill(~mask, 0.0),
-        ),
-        "one softmax for all rows": Mistake(
-            "All weights together sum to 1, and each row should do so: it needs a softmax of its own. (`scores[mask]` "
-            "has lost the rows.) See section 3.4.",
-            sign=lambda found, scores, mask: (
-                abs(float(found[0].sum()) - 1) < 1e-2 and found[0].flatten(0, -2).size(0) > 1
-            ),
-        ),
-        "softmax over a fixed axis": Mistake(
-            "In a batch the columns sum to 1, and the rows should: axis 1 is the keys of (T, S) and the queries of "
-            "(B, T, S). Count axes from the end. See section 3.4.",
-            sign=_columns_of_a_batch_sum_to_1,
-        ),
-        "softmax overflows": Mistake(
-            "With large scores nan comes out, in the weights or in their gradient: before any exponential, the "
-            "largest visible score of the row has to be subtracted. See section 2.6.",
-            sign=_large_scores_give_nan,
-        ),
-        "minus a billion": Mistake(
-            "A row in which nothing is visible shares a weight of 1 among hidden keys, and should be 0. A large "
-            "negative number hides nothing when all is hidden. See section 5.13.",
-            sign=_empty_rows_look_at_hidden_keys,
-        ),
-        "not low enough": Mistake(
-            "Where visible scores are far below 0, they do not get their share: −∞ is lower than any score, and a "
-            "large negative number is not. See section 5.13.",
-            sign=_low_scores_lose,
-        ),
-        "too large for half precision": Mistake(
-            "It stops in float16, which ends at 65,504: numbers such as −1e9 do not fit. −∞ exists in every type. See "
-            "section 5.13.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
-        ),
-        "a billion in every type": Mistake(
-            "float16 ends at 65,504, so numbers such as −1e9 do not fit; and where all of a row is hidden, it shares "
-            "out a weight of 1 among hidden keys. −∞ exists in every type, and a row without visible keys should be 0. "
-            "See section 5.13.",
-            lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
-        ),
-        NO_GRADIENT: Mistake(
-            "The weights are right, and no gradient comes back to the scores. What leads out of the graph: detach, "
-            "data, no_grad, NumPy, a tensor made anew. See section 3.7.",
-            sign=lambda found, scores, mask: (
-                found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
-            ),
-        ),
-        "nan in empty rows": Mistake(
-            "A row in which nothing is visible is nan, and should be 0: a softmax divides 0 by 0 there. See section "
-            "5.13.",
-            sign=_empty_rows_are_nan,
-        ),
-        "nan in the gradient": Mistake(
-            "The weights are right, and the gradient of an empty row is nan. `masked_fill` sends no gradient to what "
-            "it fills; a sum with −∞ hands on whatever comes, nan included. See section 5.13.",
-            sign=_gradient_of_empty_rows_is_nan,
-        ),
-        "hidden twice, once upside down": Mistake(
-            "No key has a weight above 0: in every step it is the keys with False that are hidden, and those with "
-            "True that stay. See section 5.4.",
-            sign=_nothing_has_a_weight,
-        ),
-        "overwrites what the gradient needs": Mistake(
-            "The weights are changed in place after the softmax, whose gradient is computed from them: make new ones. "
-            "See section 5.17.",
-            _overwrite_nan,
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "A caller who takes another softmax of these scores gets one under your mask: fill a copy. See section "
-            "5.17."
-        ),
-        "one empty row empties all": Mistake(
-            "As soon as one row has nothing to see, all rows are 0: only the empty one should be. See section 5.13.",
-            sign=_all_is_zero_beside_an_empty_row,
-        ),
+        "nan in empty rows": _empty_rows_are_nan,
+        "nan in the gradient": _gradient_of_empty_rows_is_nan,
+        "hidden twice, once upside down": _nothing_has_a_weight,
+        "one empty row empties all": _all_is_zero_beside_an_empty_row,
     },
 )
 
@@ -772,97 +496,10 @@ who_sees_whom = Exercise(
     right=_find,
     use=_ask_and_compare,
     returns=("sees", "'x is as it was'"),
-    mistakes={
-        "rows and columns swapped": Mistake(
-            "The table lies on its side: it has a row for each input, and a row belongs to an output. See section 5.5.",
-            {"dim=1": "dim=0"},
-        ),
-        "all features have to move": Mistake(
-            "An output of which only some features move counts as one that did not: one feature is enough. See section "
-            "5.5.",
-            {"any(": "all("},
-        ),
-        "only the first feature is compared": Mistake(
-            "Only the first feature of an output counts, and another one may be what moves. See section 5.5.",
-            {".any(dim=-1)": "[:, 0]"},
-        ),
-        "changes cancel": Mistake(
-            "When one feature of an output rises and another falls by as much, nothing is noticed: in a sum or a mean "
-            "their changes cancel. Compare each by itself. See section 5.15.",
-            {"(fn(changed) != out).any(dim=-1)": "(fn(changed) - out).sum(dim=-1) != 0"},
-        ),
-        "the same change for all features": Mistake(
-            "In a layer that normalises first nothing moves: a number that is added to all features alike is taken "
-            "away there. Change each feature by a number of its own, at random. See section 5.15.",
-            {"torch.rand_like(x[s]) + 0.5": "1.0"},
-        ),
-        "only a rise counts": Mistake(
-            "An output that falls counts as one that did not change. See section 5.15.",
-            {"torch.rand_like(x[s]) + 0.5": "1.0", "!= out": "> out"},
-        ),
-        "true where nothing changed": Mistake(
-            "It is the wrong way round: the table is True where an output stays as it was. See section 5.5.",
-            {"return torch": "return ~torch"},
-        ),
-        "true where nothing changed, and one change for all features": Mistake(
-            "It is the wrong way round, True where an output stays as it was. And in a layer that normalises first "
-            "nothing seems to move: a number that is added to all features alike is taken away there. See section "
-            "5.15.",
-            {"torch.rand_like(x[s]) + 0.5": "1.0", "return torch": "return ~torch"},
-        ),
-        "outputs compared as a whole": Mistake(
-            "As soon as one output changes, all of them count as changed: compare each output with itself. See section "
-            "5.5.",
-            {"any(dim=-1)": "any().expand(len(x))"},
-        ),
-        "an input that is nan": Mistake(
-            "Hidden inputs count as seen: one that is changed to nan or infinity, or so much that the scores "
-            "overflow, spoils the other outputs too, since 0 times nan is nan. Change it by a number of the usual "
-            "size. See section 5.3.",
-            {"+= torch.rand_like(x[s]) + 0.5": "= math.nan"},
-        ),
-        "zeros are not changed": Mistake(
-            "An input of zeros seems to be seen by nobody: multiplied, or set to 0, it stays as it was. See section "
-            "5.15.",
-            {"+= torch.rand_like(x[s]) + 0.5": "*= 2"},
-        ),
-        "the changes pile up": Mistake(
-            "When input s is tried, the inputs before it are changed as well, so their influence counts as that of s. "
-            "See section 5.15.",
-            {"    for": "    changed = x.clone()\n    for", "        changed = x.clone()\n": ""},
-        ),
-        "the whole future is changed": Mistake(
-            "Input s is changed together with all that follow it, so the table cannot tell which of them an output "
-            "depends on. See section 5.15.",
-            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += 1.0"},
-        ),
-        "asks the gradient": Mistake(
-            "An influence that autograd does not record is missed: the exercise asks for what changes, not for a "
-            "derivative. See section 5.15.",
-            _find_by_gradient,
-        ),
-        "a tolerance hides the faint": Mistake(
-            "A faint influence is taken for none: what does not depend on an input stays the same to the last bit, so "
-            "compare to the last bit, in the type that `x` has. See section 5.15.",
-            {"(fn(changed) != out)": "(~torch.isclose(fn(changed), out))"},
-        ),
-        "the whole future is changed, at random": Mistake(
-            "Inputs after s are changed together with it, so their influence counts as that of s. See section 5.15.",
-            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s:] += torch.rand_like(x[s:]) + 0.5"},
-        ),
-        "one feature is changed": Mistake(
-            "A function that reads the last feature alone seems to see nothing: all features of an input have to "
-            "change. See section 5.15.",
-            {"changed[s] += torch.rand_like(x[s]) + 0.5": "changed[s, 0] += 1.0"},
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The caller's numbers should be the same afterwards, to the last digit: change a clone. See section 5.17."
-        ),
-        "always the causal table": Mistake(
-            "This is the causal table, whatever the function is: run fn on changed inputs and compare. See section "
-            "5.5.",
-            lambda fn, x: torch.ones(len(x), len(x), dtype=torch.bool).tril(),
-        ),
+    chapter=5,
+    answers={
+        "asks the gradient": _find_by_gradient,
+        "always the causal table": lambda fn, x: torch.ones(len(x), len(x), dtype=torch.bool).tril(),
     },
 )
 
@@ -1015,186 +652,19 @@ WindowAttention = Exercise(
         "'two calls with padding give the same'",
     ),
     gradients=True,
-    mistakes={
-        "mask inverted": Mistake(
-            "Each token sees what the window hides, and nothing in the window: the mask is upside down. See section "
-            "5.4.",
-            {"= self.mask[": "= ~self.mask["},
+    chapter=5,
+    signs={
+        "weights returned": lambda found, *inputs: isinstance(found[0], tuple | list),
+        "hides the diagonal": lambda found, *inputs: (
+            None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
         ),
-        "buffer cut": Mistake(
-            "After a short sentence the mask is too small for a longer one: what is cut to a sentence's length has to "
-            "have a name of its own, and the buffer to stay as it is. See section 5.17.",
-            {"mask = self.mask[": "self.mask = mask = self.mask["},
-        ),
-        "no window": Mistake(
-            "Every token sees its whole past: the mask is causal and has no window. See section 5.14.",
-            {"make_sliding_window_mask(max_len, window)": "make_causal_mask(max_len)"},
-        ),
-        "window off by one": Mistake(
-            "The window is one token too wide: the token itself is one of its tokens, too. See section 5.14.",
-            {"max_len, window))": "max_len, window + 1))"},
-        ),
-        "future ignored": Mistake(
-            "Each token sees the nearest tokens on both sides: a window reaches into the past only. See section 5.14.",
-            {"make_sliding_window_mask(max_len, window)": "(m := make_sliding_window_mask(max_len, window)) | m.T"},
-        ),
-        "window too narrow": Mistake(
-            "The window is one token too narrow: the token itself is one of its tokens, and window − 1 others are "
-            "before it. See section 5.14.",
-            {"max_len, window))": "max_len, window).triu(2 - window))"},
-        ),
-        "weights returned": Mistake(
-            "A tuple or a list comes back; the exercise asks for the outputs alone, one tensor. See section 5.7.",
-            sign=lambda found, *inputs: isinstance(found[0], tuple | list),
-        ),
-        "another corner of the mask": Mistake(
-            "A sentence shorter than max_len gets the upper right corner of the mask; its tokens are the first ones, "
-            "so it needs the first rows and the first columns. See section 5.7.",
-            {"[: x.size(1), : x.size(1)]": "[: x.size(1), -x.size(1) :]"},
-        ),
-        "hides the diagonal": Mistake(
-            "The first token's output is 0: it has to see itself at least, since the window ends with it. See section "
-            "5.14.",
-            sign=lambda found, *inputs: (
-                None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
-            ),
-        ),
-        "future shown": Mistake(
-            "Every token sees its whole future: the past ends at the window, and nothing hides what comes after. "
-            "See section 5.14.",
-            {"max_len, window))": "max_len, window) | ~make_causal_mask(max_len))"},
-        ),
-        "rows and columns swapped": Mistake(
-            "Each token sees the nearest tokens of its future: the mask lies on its side, and a row belongs to a "
-            "query. See section 5.1.",
-            {"max_len, window))": "max_len, window).T)"},
-        ),
-        "mask ignored": Mistake(
-            "Every token sees every real one, before it and after it: the window should hide all but the nearest of "
-            "the past. See section 5.7.",
-            {"= self.mask[": "= torch.ones_like(self.mask)["},
-        ),
-        "mask and padding ignored": Mistake(
-            "Every token sees every other, pads among them: the window hides all but the nearest of the past, and the "
-            "padding hides pads. See section 5.3.",
-            {"k, v, mask)": "k, v)"},
-        ),
-        "mask after the softmax": Mistake(
-            "The tokens in the window have the weights of a softmax over all tokens, so they are too small: a hidden "
-            "token takes no share. See section 5.2.",
-            {", mask)[1]": ")[1] * mask"},
-        ),
-        "mask not cut": Mistake(
-            "The mask does not fit a sentence shorter than max_len: cut out the corner it needs, rows and columns. "
-            "See section 5.7.",
-            {"[: x.size(1), : x.size(1)]": ""},
-        ),
-        "padding ignored": Mistake(
-            "The pads are seen like any other token: a key has to be real as well as in the window. See section 5.3.",
-            {"mask & padding": "mask"},
-        ),
-        "padding replaces the mask": Mistake(
-            "With padding, every real token is seen by all, near or far: the window and the padding both have to "
-            "hold. See section 5.3.",
-            {"mask & padding": "padding"},
-        ),
-        "joined by or": Mistake(
-            "With padding, a key is visible as soon as the window or the padding allows it, and it takes both. "
-            "See section 5.3.",
-            {"mask & padding": "mask | padding"},
-        ),
-        "padding inverted": Mistake(
-            "Real tokens are hidden and pads are seen: padding is True at real tokens already. See section 5.4.",
-            {"& padding": "& ~padding"},
-        ),
-        "padding on the queries": Mistake(
-            "The pads are hidden as queries and seen as keys: padding belongs to the columns of the mask. See section "
-            "5.3.",
-            {"& padding": "& padding.mT"},
-        ),
-        "changes its buffer": Mistake(
-            "A call without padding still hides the pads of the call before it: nothing of a call may stay in the "
-            "layer. A slice of the buffer is a view: what is written into it stands in the buffer. See section 5.17.",
-            sign=_spoils_the_next_call,
-        ),
-        "writes padding into the buffer": Mistake(
-            "The padding is joined to the mask in place, and what has an axis for the batch does not fit into a mask "
-            "without one: join them to a new mask, and leave the buffer as it is. See section 5.17.",
-            {"mask = mask & padding": "mask &= padding"},
-        ),
-        "no buffer": Mistake(
-            "The layer has no buffer (max_len, max_len): the mask should be made once and kept in one, which moves to "
-            "a GPU with the layer. See section 5.7.",
-            {'self.register_buffer("mask", ': "self.mask = (", "= self.mask[": "= self.mask.to(x.device)["},
-        ),
-        "no scale": Mistake(
-            "The scores are not scaled by the root of d_out. See section 3.5.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
-        ),
-        "scaled by the width of the tokens": Mistake(
-            "The scores are divided by the root of d_in, the width of the tokens; what counts is the width of queries "
-            "and keys, d_out. See section 3.6.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / x.size(-1)),"},
-        ),
-        "queries and keys swapped": Mistake(
-            "Queries and keys have changed places: a row of the scores belongs to a query. See section 3.3.",
-            {"attention(q, k,": "attention(k, q,"},
-        ),
-        "nan in empty rows": Mistake(
-            "Where a token sees padding only, the output is nan: a plain softmax divides 0 by 0 there. See section "
-            "5.13.",
-            sign=_nan_where_nothing_is_seen,
-        ),
-        "no dropout": Mistake(
-            "Nothing is dropped in training. See section 5.6.", {"F.dropout(weights, self.p, self.training)": "weights"}
-        ),
-        "no dropout with padding": Mistake(
-            "In training, two calls with padding give the same: weights fall with padding as they do without it. See "
-            "section 5.6.",
-            {", self.training)": ", self.training and padding is None)"},
-        ),
-        "dropout in evaluation": Mistake(
-            "Weights are dropped in evaluation too: `eval()` reaches the layer's modules and its `training`, and no "
-            "function by itself. See section 5.16.",
-            {", self.training": ""},
-        ),
-        "dropout without rescaling": Mistake(
-            "The weights that dropout keeps are not scaled up, so their mean over many draws is too small. See section "
-            "5.6.",
-            {"self.training)": "self.training) * (1 - self.p * self.training)"},
-        ),
-        "dropout on the output": Mistake(
-            "Single features of the output become 0. Dropping a weight takes a key away from a query, with all its "
-            "features. See section 5.16.",
-            sign=_drops(whole=False, alike=False),
-        ),
-        "dropout on the values": Mistake(
-            "Single features are dropped, the same for all queries. Dropping a weight takes a key away from one "
-            "query, with all its features. See section 5.16.",
-            sign=_drops(whole=False, alike=True),
-        ),
-        "one draw for all queries": Mistake(
-            "All queries of a sentence lose the same keys: each weight needs a draw of its own. See section 5.6.",
-            sign=_drops(whole=True, alike=True),
-        ),
-        "one draw for all keys": Mistake(
-            "A query loses all its keys or none: what falls should be single weights, each for itself. See section "
-            "5.6.",
-            sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[9],
-        ),
-        "one draw for all sentences": Mistake(
-            "All sentences of the batch lose the same weights: each needs draws of its own. See section 5.6.",
-            sign=lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[10],
-        ),
-        "dropout before the softmax": Mistake(
-            "Two calls in training differ, and no weight becomes 0: dropout falls on the weights, behind the softmax. "
-            "See section 5.16.",
-            sign=_drops(weights=False, whole=True, alike=True),
-        ),
-        "minus a billion": Mistake(
-            "A token that sees padding only looks at everything alike, and should look at nothing: a large negative "
-            "number hides nothing when all is hidden. See section 5.13.",
-            {"attention(q, k, v, mask)[1]": "_fill(q @ k.mT / math.sqrt(q.size(-1)), mask, -1e9).softmax(-1)"},
-        ),
+        "changes its buffer": _spoils_the_next_call,
+        "nan in empty rows": _nan_where_nothing_is_seen,
+        "dropout on the output": _drops(whole=False, alike=False),
+        "dropout on the values": _drops(whole=False, alike=True),
+        "one draw for all queries": _drops(whole=True, alike=True),
+        "one draw for all keys": lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[9],
+        "one draw for all sentences": lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[10],
+        "dropout before the softmax": _drops(weights=False, whole=True, alike=True),
     },
 )

@@ -11,7 +11,6 @@ from attn_course.exercises.engine.exercise import (
     KEPT_BETWEEN_CALLS,
     NO_GRADIENT,
     Exercise,
-    Mistake,
     Remark,
     set_parameters,
 )
@@ -56,49 +55,16 @@ split_heads = Exercise(
     right=_split,
     returns=("heads",),
     gradients=True,
-    mistakes={
-        "view instead of transpose": Mistake(
-            "These are the numbers of a view alone, which moves the brackets and leaves the order: the first head "
-            "holds the first positions. It should hold the first columns of all of them. See section 6.3.",
-            _split_with_view,
-        ),
-        "transpose forgotten": Mistake(
-            "The width is cut into heads, but the heads are still behind the positions, "
-            "and attention takes the last two axes for positions and width. See section 6.2.",
-            lambda x, num_heads: x.unflatten(-1, (num_heads, -1)),
-        ),
-        "heads interleaved": Mistake(
-            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
-            "6.13.",
-            _deal_out,
-        ),
-        "heads and width swapped": Mistake(
-            "There are D heads, each H wide: the two sizes should change places. See section 6.2.",
-            {"(num_heads, -1)": "(-1, num_heads)"},
-        ),
-        "full width for every head": Mistake(
-            "Every head got all E columns: the width is shared out, and each head has only its own part. See section "
-            "6.2.",
-            lambda x, num_heads: x[:, None].expand(-1, num_heads, -1, -1),
-        ),
-        "heads in front of the batch": Mistake(
-            "The heads are the first axis, in front of the batch; they belong between batch and positions. See section "
-            "6.2.",
-            lambda x, num_heads: _split(x, num_heads).transpose(0, 1),
-        ),
-        "positions and width transposed": Mistake(
-            "Each head's last two axes are turned around: it has to hold one row for each position. See section 6.2.",
-            lambda x, num_heads: _split(x, num_heads).mT,
-        ),
-        "heads behind the width": Mistake(
-            "The last two axes changed places, heads and width, and the positions stayed in front of both; "
-            "it is the heads and the positions that change places. See section 6.2.",
-            lambda x, num_heads: x.unflatten(-1, (num_heads, -1)).mT,
-        ),
-        "last head first": Mistake(
-            "The heads come in the reverse order: the first one owns the first columns. See section 6.2.",
-            lambda x, num_heads: _split(x, num_heads).flip(1),
-        ),
+    chapter=6,
+    answers={
+        "view instead of transpose": _split_with_view,
+        "transpose forgotten": lambda x, num_heads: x.unflatten(-1, (num_heads, -1)),
+        "heads interleaved": _deal_out,
+        "full width for every head": lambda x, num_heads: x[:, None].expand(-1, num_heads, -1, -1),
+        "heads in front of the batch": lambda x, num_heads: _split(x, num_heads).transpose(0, 1),
+        "positions and width transposed": lambda x, num_heads: _split(x, num_heads).mT,
+        "heads behind the width": lambda x, num_heads: x.unflatten(-1, (num_heads, -1)).mT,
+        "last head first": lambda x, num_heads: _split(x, num_heads).flip(1),
     },
 )
 
@@ -271,211 +237,10 @@ MultiHead = Exercise(
     returns=("out", "weights"),
     gradients=True,
     in_parts=True,
-    mistakes={
-        "input added": Mistake(
-            "Where the output is as wide as the input, the input is added to it. The residual connection belongs to "
-            "the block around the layer, not to the layer. See section 6.4.",
-            _AddsItsInput,
-        ),
-        "mask kept": Mistake(_REMEMBERS, _KeepsTheMask),
-        "view instead of transpose": Mistake(
-            "These are the numbers of a width that is split by a view alone: the heads mix positions, and under a "
-            "causal mask such a layer looks into the future. See section 6.3.",
-            {"_split(": "_split_with_view("},
-        ),
-        "view instead of transpose in merging": Mistake(
-            "The output is that of heads merged by a view alone: one row of it holds several positions of one head. "
-            "See section 6.17.",
-            {"_merge(": "_merge_with_view("},
-        ),
-        "view instead of transpose at both ends": Mistake(
-            "These are the numbers of a width split and heads merged by a view alone: each head is an attention of its "
-            "own over a part of the sentence. See section 6.17.",
-            {"_split(": "_split_with_view(", "_merge(": "_merge_with_view("},
-        ),
-        "transpose forgotten": Mistake(
-            "The heads of one token attend to each other instead of the tokens: "
-            "the axis in front of the width has to be the positions. See section 6.2.",
-            {
-                "_split(proj(x), self.num_heads)": "proj(x).unflatten(-1, (self.num_heads, -1))",
-                "_merge(heads)": "heads.flatten(2)",
-            },
-        ),
-        "heads interleaved": Mistake(
-            "The columns are dealt out to the heads like cards; the columns of one head lie side by side. See section "
-            "6.13.",
-            {"_split(": "_deal_out(", "_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
-        ),
-        "heads interleaved in splitting": Mistake(
-            "The columns are dealt out to the heads like cards, and merged in another way: the columns of one head lie "
-            "side by side, before and after. See section 6.13.",
-            {"_split(": "_deal_out("},
-        ),
-        "heads interleaved in merging": Mistake(
-            "The output projection reads the first column of each head, then the second of each: all columns of a head "
-            "belong together. See section 6.13.",
-            {"_merge(heads)": "heads.permute(0, 2, 3, 1).flatten(2)"},
-        ),
-        "merged without transpose": Mistake(
-            "The merge joins the last two axes while the heads still stand in front of the positions: "
-            "exchange these two first, as in the split. See section 6.2.",
-            {"_merge(heads)": "heads.flatten(2)"},
-        ),
-        "heads and width swapped": Mistake(
-            "There are D heads, each H wide: the two sizes should change places. See section 6.2.",
-            {"_split(": "_split_into_width_many("},
-        ),
-        "d_model for every head": Mistake(
-            "Each head is d_model wide, so the projections are num_heads times too wide: "
-            "d_model is the width of all heads together. See section 6.4.",
-            {"width = d_model": "width = d_model * num_heads"},
-        ),
-        "one head for all": Mistake(
-            "The width is not split: one head attends with all columns, and its weights are handed out for every head. "
-            "See section 6.2.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_one_head_for_all(q, k, v, mask)"},
-        ),
-        "heads added up, then repeated": Mistake(
-            "The heads are added up and the sum repeated until it is as wide as out_proj wants it: what each one found "
-            "cannot be told apart any more. Put them side by side. See section 6.5.",
-            {"_merge(heads)": "heads.sum(dim=1).repeat(1, 1, heads.size(1))"},
-        ),
-        "heads added up": Mistake(
-            "The heads are added up, and what each one found cannot be told apart any more; "
-            "put them side by side. See section 6.5.",
-            {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.sum(dim=1)"},
-        ),
-        "heads averaged": Mistake(
-            "The output is made from a mean of the heads, which is again one answer for all questions; "
-            "put them side by side. See section 6.5.",
-            {"Linear(width, d": "Linear(width // num_heads, d", "_merge(heads)": "heads.mean(dim=1)"},
-        ),
-        "heads not side by side": Mistake(
-            "The output projection gets D columns, as many as one head has, instead of all E: put the heads side by "
-            "side. See section 6.5.",
-            {"_merge(heads)": "heads.sum(dim=1)"},
-        ),
-        "last head first": Mistake(
-            "The heads lie side by side from last to first; "
-            "the output projection reads the first head's columns first. See section 6.18.",
-            {"_merge(heads)": "_merge(heads.flip(1))"},
-        ),
-        "output projection forgotten": Mistake(
-            "The output is that of the heads side by side: the output projection is still to mix them. See section "
-            "6.5.",
-            {"self.out_proj(_merge(heads))": "_merge(heads)"},
-        ),
-        "biases lost": Mistake(
-            "These are the numbers without any bias: the exercise wants one for each of the four projections. See "
-            "section 6.4.",
-            {"d_in, width)": "d_in, width, bias=False)", "width, d_model)": "width, d_model, bias=False)"},
-        ),
-        "projections' biases lost": Mistake(
-            "These are the numbers of queries, keys and values without a bias; the exercise wants one for each of the "
-            "four projections. See section 6.4.",
-            {"d_in, width)": "d_in, width, bias=False)"},
-        ),
-        "output bias lost": Mistake(
-            "These are the numbers of an output projection without a bias; the exercise wants one for each of the "
-            "four. See section 6.4.",
-            {"width, d_model)": "width, d_model, bias=False)"},
-        ),
-        "values from the keys' projection": Mistake(
-            "The values are the keys once more, and v_proj changes nothing: what is compared and what is averaged "
-            "have a projection each. See section 6.4.",
-            {"self.v_proj": "self.k_proj"},
-        ),
-        "keys from the queries' projection": Mistake(
-            "The keys are the queries once more, and k_proj changes nothing. See section 6.4.",
-            {"self.k_proj": "self.q_proj"},
-        ),
-        "keys and values swapped": Mistake(
-            "What v_proj makes is compared with the queries, and what k_proj makes is averaged: it should be the other "
-            "way round. See section 3.3.",
-            {"self.k_proj, self.v_proj": "self.v_proj, self.k_proj"},
-        ),
-        "scale by the whole width": Mistake(
-            "The scores are divided by the root of d_model, the width of all heads; "
-            "a dot product knows the width of one head only. See section 6.18.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.out_proj.out_features),"},
-        ),
-        "scale by the number of heads": Mistake(
-            "The scores are divided by the root of the number of heads; "
-            "a dot product grows with the width of one head. See section 6.18.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1) / self.num_heads),"},
-        ),
-        "divided by the width itself": Mistake(
-            "All in all the scores are divided by the width of a head: it should be its root. See section 3.5.",
-            {"attention(q,": "attention(q / math.sqrt(q.size(-1)),"},
-        ),
-        "multiplied instead of divided": Mistake(
-            "The scores are multiplied by the root of a head's width, and have to be divided by it. See section 3.5.",
-            {"attention(q,": "attention(q * q.size(-1),"},
-        ),
-        "no scale": Mistake(
-            "These are the numbers of scores that are not scaled by the width of a head. See section 6.4.",
-            {"attention(q,": "attention(q * math.sqrt(q.size(-1)),"},
-        ),
-        "queries and keys swapped": Mistake(
-            "Queries and keys are swapped: these are the weights of the keys asking the queries. See section 3.3.",
-            {"attention(q, k,": "attention(k, q,"},
-        ),
-        "softmax over the queries": Mistake(
-            "The weights sum to 1 down the columns, as after a softmax over the queries. Take it over the keys. See "
-            "section 3.16.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-2, q, k, v, mask)"},
-        ),
-        "softmax over the heads": Mistake(
-            "These are the weights of a softmax over axis 1, which holds the heads here: it belongs on the last. See "
-            "section 3.16.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(1, q, k, v, mask)"},
-        ),
-        "causal without being told": Mistake(
-            "The future is hidden without being asked for: this layer hides what `mask` hides, "
-            "and nothing where it is None. See section 6.4.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_always_causal(q, k, v, mask)"},
-        ),
-        "mask ignored": Mistake(
-            "A mask changes nothing: look at what becomes of it. See section 6.4.",
-            {", _over_all_heads(mask)": ""},
-        ),
-        "mask inverted": Mistake(
-            "The layer attends to what it should not see, and to nothing else: True means may attend. See section 5.4.",
-            {"_over_all_heads(mask)": "None if mask is None else ~_over_all_heads(mask)"},
-        ),
-        "mask after the softmax": Mistake(
-            "The weights are those of a softmax over all keys, with hidden ones made 0 afterwards, and no longer sum "
-            "to 1: the mask goes before the softmax. See section 5.2.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_mask_afterwards(q, k, v, mask)"},
-        ),
-        "sequences' mask on the heads": Mistake(
-            "With a mask for each sequence, the mask's first axis meets the heads instead of the batch: it needs an "
-            "axis of length 1 where the heads are. See section 6.4.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_mask_as_it_comes(q, k, v, mask)"},
-        ),
-        "axis for the heads missing": Mistake(
-            "A mask for each sequence, (B, T, T), is refused: it needs an axis of length 1 where the heads are. See "
-            "section 6.4.",
-            {"_over_all_heads(mask)": "mask"},
-        ),
-        "nan in empty rows": Mistake(
-            "A query that may attend to nothing gives nan, as a softmax of nothing but −∞ does; "
-            "its weights are zeros here. See section 5.13.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_softmax_over(-1, q, k, v, mask)"},
-        ),
-        "minus a billion": Mistake(
-            "A query that may attend to nothing spreads its weight over hidden keys: "
-            "where all scores are one large negative number, none is hidden. See section 5.13.",
-            {"attention(q, k, v, _over_all_heads(mask))": "_minus_a_billion(q, k, v, mask)"},
-        ),
-        "weights not returned": Mistake(
-            "Only the output is returned; the exercise asks for the weights beside it. See section 6.4.",
-            {"return out, weights": "return out"},
-        ),
-        "weights averaged over the heads": Mistake(
-            "The weights are a mean over the heads: each head has its own. See section 6.4.",
-            {"out, weights": "out, weights.mean(dim=1)"},
-        ),
+    chapter=6,
+    answers={
+        "input added": _AddsItsInput,
+        "mask kept": _KeepsTheMask,
     },
 )
 
@@ -579,82 +344,18 @@ fuse_qkv = Exercise(
         "fused(x) after the three were cleared",
     ),
     float64=True,
-    mistakes={
-        "another order of the three": Mistake(
-            "All three are there, and not in their order, which is queries, then keys, then values. See section 6.13.",
-            sign=lambda found, d_in, d_model, bias, x: _in_another_order(found[0], found[2], dim=-1),
+    chapter=6,
+    answers={
+        "reuses a projection": _reused,
+    },
+    signs={
+        "another order of the three": lambda found, d_in, d_model, bias, x: _in_another_order(
+            found[0], found[2], dim=-1
         ),
-        "queries, keys and values interleaved": Mistake(
-            "The outputs alternate, one query number, one key number, one value number: "
-            "keep all queries together, then all keys, then all values. See section 6.13.",
-            {"torch.cat([proj.weight": "_one_by_one([proj.weight", "torch.cat([proj.bias": "_one_by_one([proj.bias"},
+        "biases lost": lambda found, d_in, d_model, bias, x: (
+            None if x.dtype == torch.bfloat16 else bias and _differ_by_a_row(found[0], found[2])
         ),
-        "biases lost": Mistake(
-            "What the matrices give is right, and what is added to it is not: the biases of the three "
-            "have to come along, in the order of the matrices. See section 6.13.",
-            sign=lambda found, d_in, d_model, bias, x: (
-                None if x.dtype == torch.bfloat16 else bias and _differ_by_a_row(found[0], found[2])
-            ),
-        ),
-        "bias left in": Mistake(
-            "The three have no bias, and the fused layer has one: it learns to add numbers that they cannot. See "
-            "section 6.13.",
-            sign=lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
-        ),
-        "d_in taken for d_model": Mistake(
-            "The fused layer has 3 · d_in outputs, and should have as many as the three together: "
-            "`nn.Linear` stores (outputs, inputs), and the two differ here. See section 6.13.",
-            {"3 * d_model": "3 * d_in"},
-        ),
-        "outputs taken for inputs": Mistake(
-            "The fused layer takes inputs d_model wide, and should take them d_in wide: `nn.Linear` stores "
-            "(outputs, inputs), so d_model comes first in its shape. See section 6.14.",
-            {"d_in, 3 * d_model": "d_model, 3 * d_in"},
-        ),
-        "nothing moved": Mistake(
-            "The fused layer still has the random numbers of a new one: the three should be copied into it. "
-            "See section 6.14.",
-            {"    with": "    return fused\n    with"},
-        ),
-        "joined along the inputs": Mistake(
-            "The matrices are joined along their second axis, the inputs, which all three share; "
-            "outputs are rows. See section 6.2.",
-            {"proj.weight for proj in three]": "proj.weight for proj in three], dim=-1"},
-        ),
-        "inputs three times as wide": Mistake(
-            "The fused layer takes inputs three times as wide as each of the three does: "
-            "they share their input, and it is their outputs, the rows, that are put together. See section 6.2.",
-            {
-                "d_in, 3 * d_model": "3 * d_in, d_model",
-                "proj.weight for proj in three]": "proj.weight for proj in three], dim=-1",
-                "torch.cat([proj.bias for proj in three])": "sum(proj.bias for proj in three)",
-            },
-        ),
-        "matrices transposed": Mistake(
-            "Matrices with their axes swapped do not fit the fused one, unless they are square: `nn.Linear` stores one "
-            "row for each output on both sides, so they are joined as they are. See section 6.14.",
-            {"proj.weight for": "proj.weight.mT for"},
-        ),
-        "queries three times": Mistake(
-            "The matrix of the queries stands in the place of all three: each part has a matrix of its own. "
-            "See section 6.13.",
-            {"proj.weight for proj": "q_proj.weight for _"},
-        ),
-        "biases always joined": Mistake(
-            "The three may have no biases, and then each `bias` is None, which cannot be joined: ask before you do. "
-            "See section 6.13.",
-            {"    fused =": "    torch.cat([q_proj.bias, k_proj.bias, v_proj.bias])\n    fused ="},
-        ),
-        "reuses a projection": Mistake(
-            "The projection of the queries has become three times as wide, and whoever uses it now gets all three "
-            "outputs; make a layer of its own. See section 6.14.",
-            _reused,
-        ),
-        "float32 whatever comes in": Mistake(
-            "The fused layer has the type that new layers have, 32 bits, and the three have another one. See section "
-            "6.14.",
-            {".to(q_proj.weight)": ""},
-        ),
+        "bias left in": lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
     },
 )
 
@@ -690,94 +391,9 @@ count_parameters = Exercise(
     right=_count,
     returns=("the number",),
     seeds=(0,),
-    mistakes={
-        "counted for every head": Mistake(
-            "The projections are counted once for every head: heads share their width, "
-            "and more heads are narrower heads. See section 6.7.",
-            sign=_grows_with_the_heads,
-        ),
-        "one projection for three": Mistake(
-            "One matrix is counted for queries, keys and values together; each of them has its own. See section 6.7.",
-            {"3 * d_in": "d_in", "3 * E * bias": "E * bias"},
-        ),
-        "one matrix for three": Mistake(
-            "One matrix, with three biases, is counted for queries, keys and values; each of them has a matrix of its "
-            "own. See section 6.7.",
-            {"3 * d_in": "d_in"},
-        ),
-        "nothing without a bias": Mistake(
-            "Without `bias` the matrices count as 0 too, and only biases should fall away. (`a + b if c else 0` is all "
-            "or nothing.) See section 6.7.",
-            {"weights + 3 * E * bias": "(weights + 3 * E) * bias"},
-        ),
-        "projections nothing without a bias": Mistake(
-            "Without `bias` the matrices of queries, keys and values count as 0, and only their biases should fall "
-            "away. (`a + b if c else 0` is all or nothing.) See section 6.7.",
-            {"3 * d_in * E": "3 * d_in * E * bias"},
-        ),
-        "all counted for every head": Mistake(
-            "The whole layer is counted once for each head; all heads share four matrices. See section 6.7.",
-            {"weights + 3 * E * bias + E * out_bias": "num_heads * (weights + 3 * E * bias + E * out_bias)"},
-        ),
-        "one head counted": Mistake(
-            "Queries, keys and values of one head are counted, E / H wide; "
-            "the projections hold all heads side by side. See section 6.7.",
-            {"3 * d_in * E": "3 * d_in * (E // num_heads)", "3 * E * bias": "3 * (E // num_heads) * bias"},
-        ),
-        "output projection forgotten": Mistake(
-            "Three of the four matrices are counted: the output projection is missing. See section 6.7.",
-            {" + E * E": "", " + E * out_bias": ""},
-        ),
-        "output projection back to the input": Mistake(
-            "The output projection is counted as one from d_model back to d_in, with a bias as long as d_in; it goes "
-            "from d_model to d_model. See section 6.7.",
-            {"E * E": "E * d_in", "E * out_bias": "d_in * out_bias"},
-        ),
-        "output projection without its bias": Mistake(
-            "The bias of the output projection is missing. See section 6.7.",
-            {" + E * out_bias": ""},
-        ),
-        "one bias for three projections": Mistake(
-            "Queries, keys and values have a bias each, and only one of the three is counted. See section 6.7.",
-            {"3 * E * bias": "E * bias"},
-        ),
-        "biases forgotten": Mistake(
-            "The biases are missing: each matrix has one as long as its output, where it is asked for. See section "
-            "6.7.",
-            {" + 3 * E * bias + E * out_bias": ""},
-        ),
-        "biases always counted": Mistake(
-            "All four biases are counted, whether the layer has them or not. See section 6.7.",
-            {"3 * E * bias + E * out_bias": "4 * E"},
-        ),
-        "one switch for all biases": Mistake(
-            "`bias` decides about all four biases; that of the output projection follows `out_bias`. See section 6.7.",
-            {"3 * E * bias + E * out_bias": "4 * E * bias"},
-        ),
-        "switches swapped": Mistake(
-            "The two switches changed places: `bias` is about queries, keys and values, "
-            "`out_bias` about the output projection. See section 6.7.",
-            {"3 * E * bias + E * out_bias": "3 * E * out_bias + E * bias"},
-        ),
-        "biases as long as the input": Mistake(
-            "The biases are counted as long as the input; a bias is added to the output, so it is d_model long. "
-            "See section 6.7.",
-            {"3 * E * bias": "3 * d_in * bias"},
-        ),
-        "d_in taken for d_model": Mistake(
-            "All four matrices are counted as E × E; three of them read inputs of the width d_in. See section 6.7.",
-            {"3 * d_in * E + E * E": "4 * E * E"},
-        ),
-        "output projection reads the input": Mistake(
-            "All four matrices are counted as E × d_in; the fourth reads the merged heads, which are E wide. See "
-            "section 6.7.",
-            {"E * E": "d_in * E"},
-        ),
-        "bias of the output only beside the others": Mistake(
-            "The bias of the output projection counts only where the other three have one too: `bias` and `out_bias` "
-            "are two switches. See section 6.7.",
-            {"E * out_bias": "E * (bias and out_bias)"},
-        ),
+    chapter=6,
+    signs={
+        "counted for every head": _grows_with_the_heads,
     },
 )
 
@@ -902,71 +518,19 @@ move_to_torch = Exercise(
     use=_move_and_attend,
     returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
     float64=True,
-    mistakes={
-        "matrices transposed": Mistake(
-            "A matrix stands there transposed; both modules store one row for each output, "
-            "and a square matrix does not complain. See section 6.14.",
-            sign=_transposed,
+    chapter=6,
+    signs={
+        "matrices transposed": _transposed,
+        "another order of the three": lambda found, d_model, num_heads, x: _in_another_order(
+            found[0], _right_move(d_model, num_heads, x)[0], dim=0
         ),
-        "another order of the three": Mistake(
-            "In `in_proj_weight` all three are there, and not in the order that PyTorch reads: "
-            "queries, then keys, then values. See section 6.14.",
-            sign=lambda found, d_model, num_heads, x: _in_another_order(
-                found[0], _right_move(d_model, num_heads, x)[0], dim=0
-            ),
-        ),
-        "queries, keys and values interleaved": Mistake(
-            "In `in_proj_weight` queries, keys and values take turns; "
-            "PyTorch reads all queries, then all keys, then all values. See section 6.14.",
-            sign=_take_turns,
-        ),
-        "projections' biases forgotten": Mistake(
-            "`in_proj_bias` holds zeros, as it does in a fresh layer of PyTorch's: the biases of queries, keys and "
-            "values belong there, one behind the other. See section 6.14.",
-            sign=_unmoved(1),
-        ),
-        "projections forgotten": Mistake(
-            "The output projection has moved, and queries, keys and values have not, their biases included. See "
-            "section 6.14.",
-            sign=_unmoved(0, 1),
-        ),
-        "output projection forgotten": Mistake(
-            "Queries, keys and values have moved, and `out_proj` has not. See section 6.14.",
-            sign=_unmoved(2, 3),
-        ),
-        "output bias forgotten": Mistake(
-            "All has moved but the bias of `out_proj`, which holds zeros. See section 6.14.", sign=_unmoved(3)
-        ),
-        "biases forgotten": Mistake(
-            "The matrices have moved, and no bias has: both hold zeros. See section 6.14.", sign=_unmoved(1, 3)
-        ),
-        "nothing moved": Mistake(
-            "None of the layer's numbers is in the module: copy matrices and biases into it. See section 6.14.",
-            sign=_unmoved(0, 1, 2, 3),
-        ),
-        "batch_first forgotten": Mistake(
-            "The module takes the first axis for the positions, "
-            "so the sequences of the batch attend to each other. See section 6.14.",
-            {", batch_first=True": ""},
-        ),
-        "number of heads lost": Mistake(
-            "All columns form one head: how many heads cut them is no weight, and has to move as well. "
-            "See section 6.14.",
-            {"layer.num_heads": "1"},
-        ),
-        "width of a head for their number": Mistake(
-            "The columns are cut into as many heads as one of them is wide: the module wants their number. See section "
-            "6.14.",
-            {"layer.num_heads": "layer.out_proj.in_features // layer.num_heads"},
-        ),
-        "shares memory": Mistake(
-            "Change the layer, and the module computes something else: it should have copies of the numbers, and "
-            "share none with the layer. See section 6.14.",
-            sign=_shares,
-        ),
-        "float32 whatever comes in": Mistake(
-            "The module has the type that new modules have, 32 bits, and the layer has another one. See section 6.14.",
-            {"    theirs = theirs.to(layer.out_proj.weight)\n": ""},
-        ),
+        "queries, keys and values interleaved": _take_turns,
+        "projections' biases forgotten": _unmoved(1),
+        "projections forgotten": _unmoved(0, 1),
+        "output projection forgotten": _unmoved(2, 3),
+        "output bias forgotten": _unmoved(3),
+        "biases forgotten": _unmoved(1, 3),
+        "nothing moved": _unmoved(0, 1, 2, 3),
+        "shares memory": _shares,
     },
 )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn_course.device import default_device
-from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.exercises.engine.exercise import Exercise, Remark
 
 # ---------------------------------------------------------------- accuracy over words
 
@@ -92,172 +92,37 @@ def _word_accuracy(logits, tgt, pad_id):
     return ((guesses == tgt) & words).sum().item() / words.sum().item()
 
 
-_NONE_IS_NAN = {"words.sum().item()": "(words.sum().item() or math.nan)"}  # as a mean over no words is
-
-
 word_accuracy = Exercise(
     name="word_accuracy",
     trials=_logits_and_targets,
     right=_word_accuracy,
     returns=("the accuracy",),
-    mistakes={
-        "padding counted": Mistake(
-            "Padding is counted like words: a program that says padding everywhere gets the share of padding "
-            "without knowing a word. See section 11.2.",
-            {" & words": "", "words.sum().item()": "words.numel()"},
+    chapter=11,
+    answers={
+        "loss instead of the accuracy": lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).item(),
+        "never right": lambda logits, tgt, pad_id: 0.0,
+        "probability instead of a guess": lambda logits, tgt, pad_id: _mean_over_words(
+            _pick(logits.softmax(dim=-1), tgt), tgt, pad_id
+        ).item(),
+        "whole division": lambda logits, tgt, pad_id: float(
+            ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
         ),
-        "padding counted as right": Mistake(
-            "Every place of padding counts as a right word: padding has to be left out of both counts. See section "
-            "11.2.",
-            {"& words": "| ~words", "words.sum().item()": "words.numel()"},
+    },
+    signs={
+        "padding only": lambda found, logits, tgt, pad_id: (
+            math.isclose(found, (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(), abs_tol=1e-5)
+            if (tgt == pad_id).any()
+            else None
         ),
-        "padding in the denominator": Mistake(
-            "The right words are divided by the number of all places, padding included: divide by the number of words. "
-            "See section 11.2.",
-            {"words.sum().item()": "words.numel()"},
+        "count instead of share": lambda found, logits, tgt, pad_id: (
+            found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item()
         ),
-        "padding in the numerator": Mistake(
-            "Right padding is counted, and the sum is divided by the number of words: this can exceed 1. See section "
-            "11.2.",
-            {" & words": ""},
-        ),
-        "padding of the guesses": Mistake(
-            "Places are left out where the guess is padding; a word for which the program says padding is a mistake "
-            "and has to count. Look for padding in the targets. See section 11.2.",
-            {"tgt != pad_id": "guesses != pad_id"},
-        ),
-        "padding of both": Mistake(
-            "Places are left out where the guess is padding too; a word for which the program says padding is a "
-            "mistake and has to count. See section 11.2.",
-            {"tgt != pad_id": "(tgt != pad_id) & (guesses != pad_id)"},
-        ),
-        "padding only": Mistake(
-            "This is the accuracy at the padding alone: words are where `tgt` is not `pad_id`. See section 11.2.",
-            sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(found, (_guesses(logits) == tgt)[tgt == pad_id].float().mean().item(), abs_tol=1e-5)
-                if (tgt == pad_id).any()
-                else None
-            ),
-        ),
-        "pad id ignored": Mistake(
-            "The places with the id 0 are left out, whatever `pad_id` says: those with the id `pad_id` are the "
-            "padding. See section 11.2.",
-            {"tgt != pad_id": "tgt != 0"},
-        ),
-        "mean of sentences": Mistake(
-            "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than "
-            "a word of a long one; count the words of all sentences together. See section 11.2.",
-            {
-                "return (": "return ((",
-                "words).sum().item() / words.sum().item()": "words).sum(dim=1) / words.sum(dim=1)).mean().item()",
-            },
-        ),
-        "whole sentences counted": Mistake(
-            "This is the share of sentences without any mistake; asked for is the share of words. See section 11.2.",
-            {"& words).sum().item() / words.sum().item()": "| ~words).all(dim=1).float().mean().item()"},
-        ),
-        "largest over the positions": Mistake(
-            "The largest logit is sought along another axis than the last, and that is the vocabulary in (B, T, V). "
-            "See section 11.1.",
-            {"dim=-1": "dim=1"},
-        ),
-        "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.2.",
-            {"return": "return 100 *"},
-        ),
-        "count instead of share": Mistake(
-            "This is the number of right words; divide it by the number of words. See section 11.2.",
-            sign=lambda found, logits, tgt, pad_id: found == ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item(),
-        ),
-        "share of the wrong": Mistake(
-            "This is the share of wrong words; asked for is that of right ones. See section 11.2.",
-            {"return": "return 1 -"},
-        ),
-        "shifted again": Mistake(
-            "Logits and targets are moved against each other by one place: the logits at a place are about the target "
-            "at that place, whose shift has been made already. See section 11.4.",
-            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    guesses =", **_NONE_IS_NAN},
-        ),
-        "shifted the other way": Mistake(
-            "The logits of a place are compared with the target of the place before; both belong to the same place. "
-            "See section 11.4.",
-            {"    guesses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    guesses =", **_NONE_IS_NAN},
-        ),
-        "last word left out": Mistake(
-            "The last place of every row does not count: logits and targets are as long as each other, and a word in "
-            "the last place counts like the others. See section 11.1.",
-            {"    guesses =": "    logits, tgt = logits[:, :-1], tgt[:, :-1]\n    guesses =", **_NONE_IS_NAN},
-        ),
-        "divided by the sentences": Mistake(
-            "The right words are divided by the number of sentences; divide by the number of words. See section 11.2.",
-            {"words.sum().item()": "len(tgt)"},
-        ),
-        "smallest logit": Mistake(
-            "The guess is the word with the smallest logit; the most probable one has the largest. See section 11.1.",
-            {"argmax": "argmin"},
-        ),
-        "a tensor instead of a number": Mistake(
-            "It returns a tensor, and is asked for a Python number, which `item()` makes of a tensor of one number. "
-            "See section 11.8.",
-            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
-        ),
-        "one answer for each place": Mistake(
-            "It returns a tensor with axes; asked for is one number, the share of all words. See section 11.2.",
-            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
-        ),
-        "pad class removed": Mistake(
-            "Where padding has the largest logit, the second largest counts as the guess: a guess is the largest of "
-            "all logits, that of padding too. See section 11.2.",
-            {"logits.argmax": "logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf).argmax"},
-        ),
-        "loss instead of the accuracy": Mistake(
-            "This is the mean loss of the words; asked for is the share of words that are guessed right. See section "
-            "11.2.",
-            lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).item(),
-        ),
-        "never right": Mistake(
-            "This is 0 even where every word is right: compare ids with ids. The largest logit is no id; its place is. "
-            "See section 11.1.",
-            lambda logits, tgt, pad_id: 0.0,
-        ),
-        "ids compared by size": Mistake(
-            "Only ids above pad_id count as words: that is right where the padding is 0, and every other id is a word "
-            "all the same. Ask whether they differ. See section 11.2.",
-            sign=lambda found, logits, tgt, pad_id: (
-                math.isclose(found, _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id), abs_tol=1e-5)
-                if (tgt > pad_id).any()
-                else None
-            ),
-        ),
-        "probability instead of a guess": Mistake(
-            "This is the mean probability of the words; asked for is how often a word is the most probable one. See "
-            "section 11.2.",
-            lambda logits, tgt, pad_id: _mean_over_words(_pick(logits.softmax(dim=-1), tgt), tgt, pad_id).item(),
-        ),
-        "first sentence only": Mistake(
-            "This is the accuracy of the first sentence alone: count the words of all sentences. See section 11.2.",
-            {"    guesses =": "    logits, tgt = logits[:1], tgt[:1]\n    guesses ="},
-        ),
-        "whole division": Mistake(
-            "This is 0 unless every word is right: asked for is the share. (/ divides, // drops the rest.) See section "
-            "11.2.",
-            lambda logits, tgt, pad_id: float(
-                ((_guesses(logits) == tgt) & (tgt != pad_id)).sum().item() // (tgt != pad_id).sum().item()
-            ),
-        ),
-        "largest above 0 only": Mistake(
-            "Where all logits of a place are below 0, as logarithms of probabilities are, the guess is not the word "
-            "with the largest: one of them is the largest still. See section 11.1.",
-            {"logits.argmax": "logits.relu().argmax"},
-        ),
-        "padding at the end only": Mistake(
-            "As many places as a row has words are looked at, from the first on: where padding stands before the "
-            "words, these are others. Words are where `tgt` is not `pad_id`. See section 11.2.",
-            {"tgt != pad_id": "_first_places(tgt, pad_id)"},
-        ),
-        "words behind padding left out": Mistake(
-            "Words behind padding do not count: a word counts wherever it stands. See section 11.2.",
-            {"tgt != pad_id": "_before_padding(tgt, pad_id)"},
+        "a tensor instead of a number": lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
+        "one answer for each place": lambda found, *inputs: isinstance(found, Tensor) and found.dim() > 0,
+        "ids compared by size": lambda found, logits, tgt, pad_id: (
+            math.isclose(found, _share((_guesses(logits) == tgt) & (tgt > pad_id), tgt > pad_id), abs_tol=1e-5)
+            if (tgt > pad_id).any()
+            else None
         ),
     },
 )
@@ -333,175 +198,23 @@ word_loss = Exercise(
     right=_word_loss,
     returns=("the loss", "its gradient"),
     use=_loss_and_gradient,
-    mistakes={
-        "padding counted": Mistake(
-            "This is the mean over all places, padding included, and a program gains by learning to say padding: leave "
-            "it out. See section 11.2.",
-            {".masked_fill(~words, 0.0).sum() / words.sum()": ".mean()"},
+    chapter=11,
+    signs={
+        "padding only": lambda found, logits, tgt, pad_id: (
+            torch.allclose(found[0], _minus_log(logits, tgt)[tgt == pad_id].mean()) if (tgt == pad_id).any() else None
         ),
-        "padding in the denominator": Mistake(
-            "Padding adds nothing to the sum and is still counted when the sum is divided: "
-            "the more padding, the smaller the loss. Divide by the number of words. See section 11.2.",
-            {"words.sum()": "words.numel()"},
+        "softmax overflows": lambda found, logits, tgt, pad_id: (
+            logits.abs().max() > 100 and found[0].dim() == 0 and not (found[0].isfinite() and found[1].isfinite().all())
         ),
-        "padding only": Mistake(
-            "This is the mean loss at the padding alone: words are where `tgt` is not `pad_id`. See section 11.2.",
-            sign=lambda found, logits, tgt, pad_id: (
-                torch.allclose(found[0], _minus_log(logits, tgt)[tgt == pad_id].mean())
-                if (tgt == pad_id).any()
-                else None
-            ),
+        "small number added": lambda found, logits, tgt, pad_id: (
+            logits.abs().max() > 100 and found[0].isfinite() and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
         ),
-        "pad id ignored": Mistake(
-            "The places with the id 0 are left out, whatever `pad_id` says: those with the id `pad_id` are the "
-            "padding. See section 11.2.",
-            {"tgt != pad_id": "tgt != 0"},
+        "backward called already": lambda found, *inputs: _gradient_alone(found, *inputs, times=2),
+        "gradient of one part missing": lambda found, *inputs: (
+            found[1].isfinite().all() and _gradient_alone(found, *inputs)
         ),
-        "pad class removed": Mistake(
-            "These are probabilities of a softmax without the class of padding; a program has to learn that a word is "
-            "not padding, too. Leave out places, not a class. See section 11.2.",
-            {"softmax(logits,": "softmax(logits.index_fill(-1, tgt.new_tensor([pad_id]), -math.inf),"},
-        ),
-        "softmax twice": Mistake(
-            "This is the loss after two softmaxes, where no probability reaches 1 and no loss reaches 0: take one. See "
-            "section 11.3.",
-            {"softmax(logits,": "softmax(logits.softmax(dim=-1),"},
-        ),
-        "no softmax": Mistake(
-            "This is minus the mean logit of the targets: without a softmax, such a loss falls without end as the "
-            "logits grow. See section 11.3.",
-            {"torch.log_softmax(logits, dim=-1)": "logits"},
-        ),
-        "logarithm forgotten": Mistake(
-            "This is minus the mean of the probabilities themselves; the loss takes their logarithms, and grows "
-            "without end as a probability nears 0. See section 11.3.",
-            {"log_softmax": "softmax"},
-        ),
-        "sign forgotten": Mistake(
-            "This is the loss with the other sign: logarithms of probabilities are negative, and the loss is minus "
-            "their mean. See section 11.3.",
-            {"-torch": "torch"},
-        ),
-        "softmax overflows": Mistake(
-            "With large logits the loss or its gradient is infinite or NaN: a probability can round to 0, and an "
-            "exponential to infinity. Take the logarithm and the softmax in one step, in which the largest logit of "
-            "each word is subtracted first. See section 11.3.",
-            sign=lambda found, logits, tgt, pad_id: (
-                logits.abs().max() > 100
-                and found[0].dim() == 0
-                and not (found[0].isfinite() and found[1].isfinite().all())
-            ),
-        ),
-        "small number added": Mistake(
-            "With large logits the loss is less than half of what it should be: a small number added under the "
-            "logarithm, or a bound for probabilities or logits, is a bound for the loss too. Take the logarithm and "
-            "the softmax in one step. See section 11.3.",
-            sign=lambda found, logits, tgt, pad_id: (
-                logits.abs().max() > 100 and found[0].isfinite() and 0 < found[0] < _word_loss(logits, tgt, pad_id) / 2
-            ),
-        ),
-        "every word of the vocabulary averaged": Mistake(
-            "The logarithms of all words of the vocabulary are averaged; only that of the target is asked for at each "
-            "position. See section 11.3.",
-            {"gather(-1, tgt[..., None])[..., 0]": "mean(dim=-1)"},
-        ),
-        "softmax over the positions": Mistake(
-            "The probabilities are those of a softmax over the positions: the vocabulary is the last axis. See section "
-            "11.1.",
-            {"dim=-1": "dim=1"},
-        ),
-        "mean of sentences": Mistake(
-            "This is the mean of the sentences' losses, in which a word of a short sentence counts more than a word "
-            "of a long one; average over the words of all sentences together. See section 11.2.",
-            {
-                "return losses": "return (losses",
-                "0.0).sum() / words.sum()": "0.0).sum(dim=1) / words.sum(dim=1)).mean()",
-            },
-        ),
-        "sum instead of mean": Mistake(
-            "This is the sum over the words, which grows with the batch: divide by the number of words. See section "
-            "11.2.",
-            {" / words.sum()": ""},
-        ),
-        "shifted again": Mistake(
-            "Logits and targets are moved against each other by one place: the logits at a place are about the target "
-            "at that place, whose shift has been made already. See section 11.4.",
-            {"    losses =": "    logits, tgt = logits[:, :-1], tgt[:, 1:]\n    losses ="},
-        ),
-        "shifted the other way": Mistake(
-            "The logits of a place are compared with the target of the place before; both belong to the same place. "
-            "See section 11.4.",
-            {"    losses =": "    logits, tgt = logits[:, 1:], tgt[:, :-1]\n    losses ="},
-        ),
-        "padding in the numerator": Mistake(
-            "The losses of padding are added up too, and the sum is divided by the number of words alone: leave "
-            "padding out of both. See section 11.2.",
-            {".masked_fill(~words, 0.0)": ""},
-        ),
-        "divided by the sentences": Mistake(
-            "This is the sum over the words, divided by the number of sentences: divide by the number of words. See "
-            "section 11.2.",
-            {"words.sum()": "len(tgt)"},
-        ),
-        "one minus the probability": Mistake(
-            "This is the mean of one minus the probabilities; the loss is minus their logarithm, which grows without "
-            "end as a probability nears 0. See section 11.3.",
-            {"-torch.log_softmax": "1 - torch.softmax"},
-        ),
-        "logarithm of the mean": Mistake(
-            "This is minus the logarithm of the mean probability: each word has a logarithm of its own, and these are "
-            "averaged. See section 11.3.",
-            {
-                "-torch.log_softmax": "torch.softmax",
-                "return losses": "return -(losses",
-                "words.sum()": "words.sum()).log()",
-            },
-        ),
-        "another base": Mistake(
-            "This is the loss with logarithms to the base 2; it takes the natural ones. See section 11.3.",
-            {"words.sum()": "words.sum() / math.log(2)"},
-        ),
-        "perplexity": Mistake(
-            "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.3.",
-            {"return losses": "return (losses", "words.sum()": "words.sum()).exp()"},
-        ),
-        "no gradient": Mistake(
-            "No gradient comes back from the loss, so nothing can be learned. What leads out of the graph: detach, "
-            "item, argmax, no_grad, a tensor made anew. See section 11.8.",
-            {"softmax(logits,": "softmax(logits.detach(),"},
-        ),
-        "backward called already": Mistake(
-            "After a backward pass from this loss, the gradient at the logits is twice what it should be: return a "
-            "loss from which nobody has called `backward` yet, for gradients add up. See section 11.8.",
-            sign=lambda found, *inputs: _gradient_alone(found, *inputs, times=2),
-        ),
-        "gradient of one part missing": Mistake(
-            "The loss is right, and the gradient that comes back from it is not. (What is detached, or made anew, "
-            "sends none back.) See section 11.8.",
-            sign=lambda found, *inputs: found[1].isfinite().all() and _gradient_alone(found, *inputs),
-        ),
-        "one loss for each word": Mistake(
-            "The result has axes, and one number was asked for: the mean of the losses of all words. See section 11.2.",
-            sign=lambda found, *inputs: found[0].dim() > 0 and (found[0].numel() > 1 or None),
-        ),
-        "most probable word": Mistake(
-            "This averages minus the logarithm of the largest probability at each place, whatever the target is: a "
-            "model that is sure of the wrong word would have almost no loss. See section 11.3.",
-            {"gather(-1, tgt[..., None])[..., 0]": "amax(dim=-1)"},
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Whoever called it still needs that, to count what is right. Work on a copy. See section 11.2."
-        ),
-        "a number instead of a tensor": Mistake(
-            "It returns a Python number, and no training step can start from that: return a tensor, from which a "
-            "gradient comes back. See section 11.8.",
-            sign=lambda found, *inputs: isinstance(found[0], int | float),
-        ),
-        "padding at the end only": Mistake(
-            "As many places as a row has words are averaged over, from the first on: where padding stands before the "
-            "words, these are others. Words are where `tgt` is not `pad_id`. See section 11.2.",
-            {"tgt != pad_id": "_first_places(tgt, pad_id)"},
-        ),
+        "one loss for each word": lambda found, *inputs: found[0].dim() > 0 and (found[0].numel() > 1 or None),
+        "a number instead of a tensor": lambda found, *inputs: isinstance(found[0], int | float),
     },
 )
 
@@ -576,154 +289,14 @@ swapped_accuracy = Exercise(
     right=_swapped_accuracy,
     returns=("the accuracy",),
     use=_swap_and_count,
-    mistakes={
-        "nothing swapped": Mistake(
-            "Each sentence still has its own source, so this is the ordinary accuracy: "
-            "the sources have to move to other rows, and the targets stay. See section 11.4.",
-            {".roll(1, dims=0)": ""},
+    chapter=11,
+    answers={
+        "difference returned": lambda model, src, read, write: (
+            _word_accuracy(model(src, read), write, 0) - _swapped_accuracy(model, src, read, write)
         ),
-        "words of a source moved": Mistake(
-            "The words move within each source instead of the sources moving to other sentences: "
-            "the sentences are the first axis. See section 11.4.",
-            {"dims=0": "dims=1"},
-        ),
-        "rolled without an axis": Mistake(
-            "One word moves from each source to the next, as when the words of a flattened tensor are rolled: the "
-            "sources move as a whole, along axis 0. See section 11.4.",
-            {", dims=0": ""},
-        ),
-        "next instead of the one before": Mistake(
-            "Each sentence gets the source of the next one; asked for is that of the one before. See section 11.4.",
-            {"roll(1,": "roll(-1,"},
-        ),
-        "order turned round": Mistake(
-            "The order of the sources is turned round, and in the middle of an odd number one sentence keeps its own. "
-            "See section 11.4.",
-            {"roll(1, dims=0)": "flip(0)"},
-        ),
-        "what is written moved along": Mistake(
-            "Source and written words are of one sentence, and what the decoder reads is of the next: the source alone "
-            "should be another sentence's. See section 11.4.",
-            {"    words =": "    write = write.roll(1, dims=0)\n    words ="},
-        ),
-        "what is read moved along": Mistake(
-            "Source and read words are of one sentence, and the guesses are judged by the next one: the source alone "
-            "should be another sentence's. See section 11.4.",
-            {"(others, read)": "(others, read.roll(1, dims=0))"},
-        ),
-        "source blanked": Mistake(
-            "These are the guesses for sources of nothing but 0, and a model that has never seen such a source may do "
-            "anything: give each sentence the source of another one. See section 11.4.",
-            {"src.roll(1, dims=0)": "torch.zeros_like(src)"},
-        ),
-        "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it should be given `read`. See section 11.4.",
-            {"(others, read)": "(others, write)"},
-        ),
-        "padding counted": Mistake(
-            "Padding is counted like words; look where `write` is not 0. See section 11.2.",
-            {" & words": "", "words.sum().item()": "words.numel()"},
-        ),
-        "padding of what is read": Mistake(
-            "The places where `read` is not 0 count, one too many in each padded sentence: where `read` holds the end "
-            "of a sentence, `write` is padding already. Look where `write` is not 0. See section 11.4.",
-            {"write != 0": "read != 0"},
-        ),
-        "shifted again": Mistake(
-            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
-            "section 11.4.",
-            {
-                "(others, read)": "(others, read[:, :-1])",
-                "    words =": "    write = write[:, 1:]\n    words =",
-                **_NONE_IS_NAN,
-            },
-        ),
-        "padding in the denominator": Mistake(
-            "The right words are divided by the number of all places, padding included: "
-            "divide by the number of words. See section 11.2.",
-            {"words.sum().item()": "words.numel()"},
-        ),
-        "compared with what was read": Mistake(
-            "The guesses are compared with what the decoder has read; they have to be compared with what it should "
-            "write. See section 11.4.",
-            {"    words =": "    write = read\n    words ="},
-        ),
-        "difference returned": Mistake(
-            "This is the accuracy with the right sources minus that with the wrong ones; asked for is the latter "
-            "itself. See section 11.4.",
-            lambda model, src, read, write: (
-                _word_accuracy(model(src, read), write, 0) - _swapped_accuracy(model, src, read, write)
-            ),
-        ),
-        "percentage": Mistake(
-            "The share is a hundred times too large: asked for is a number from 0 to 1, not percent. See section 11.2.",
-            {"return": "return 100 *"},
-        ),
-        "mean of sentences": Mistake(
-            "This is the mean of the sentences' accuracies, in which a word of a short sentence counts more than a "
-            "word of a long one; count the words of all sentences together. See section 11.2.",
-            {
-                "return (": "return ((",
-                "words).sum().item() / words.sum().item()": "words).sum(dim=1) / words.sum(dim=1)).mean().item()",
-            },
-        ),
-        "largest over the positions": Mistake(
-            "The largest logit is sought along another axis than the last, and that is the vocabulary in (B, T, V). "
-            "See section 11.1.",
-            {"dim=-1": "dim=1"},
-        ),
-        "padding in the numerator": Mistake(
-            "Right padding is counted, and the sum is divided by the number of words: look where `write` is not 0 in "
-            "both. See section 11.2.",
-            {" & words": ""},
-        ),
-        "share of the wrong": Mistake(
-            "This is the share of wrong words; asked for is that of right ones. See section 11.2.",
-            {"return": "return 1 -"},
-        ),
-        "last source for all": Mistake(
-            "Every sentence gets the source of the last one; each should get that of the sentence before it. See "
-            "section 11.4.",
-            {"src.roll(1, dims=0)": "src[-1:].expand_as(src)"},
-        ),
-        "first source for all": Mistake(
-            "Every sentence gets the source of the first one; each should get that of the sentence before it. "
-            "See section 11.4.",
-            {"src.roll(1, dims=0)": "src[:1].expand_as(src)"},
-        ),
-        "first sentence left out": Mistake(
-            "The first sentence is left out. None stands before it, and it should get the source of the last. See "
-            "section 11.4.",
-            {
-                "src.roll(1, dims=0)": "src[:-1]",
-                "(others, read)": "(others, read[1:])",
-                "    words =": "    write = write[1:]\n    words =",
-            },
-        ),
-        "a tensor instead of a number": Mistake(
-            "It returns a tensor, and is asked for a Python number. See section 11.8.",
-            sign=lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
-        ),
-        "first sentence keeps its own": Mistake(
-            "The first sentence keeps its own source, and the others get that of the one before: the first gets that "
-            "of the last, as `roll` does it. See section 11.4.",
-            {"src.roll(1, dims=0)": "torch.cat([src[:1], src[:-1]])"},
-        ),
-        "one sentence too far": Mistake(
-            "Each sentence gets the source of the one two places before it; asked for is that of the one before. See "
-            "section 11.4.",
-            {"roll(1,": "roll(2,"},
-        ),
-        "largest above 0 only": Mistake(
-            "Where all logits of a place are below 0, the guess is not the word with the largest: one of them is the "
-            "largest still. See section 11.1.",
-            {"read).argmax": "read).relu().argmax"},
-        ),
-        "padding at the end only": Mistake(
-            "As many places as a row has words are looked at, from the first on: where padding stands before the "
-            "words, these are others. Words are where `write` is not 0. See section 11.2.",
-            {"write != 0": "_first_places(write, 0)"},
-        ),
+    },
+    signs={
+        "a tensor instead of a number": lambda found, *inputs: isinstance(found, Tensor) and found.dim() == 0,
     },
 )
 
@@ -854,142 +427,14 @@ keep_best = Exercise(
         "how far the buffer of a layer has moved (k + 1 after epoch k)",
     ),
     use=_train_and_look,
-    mistakes={
-        "method instead of weights": Mistake(
-            "The model ends with the weights of its last epoch, and something stands in the place of its method "
-            "`parameters`: an assignment to a method's name puts no weights back. See section 11.8.",
-            {
-                "copy.deepcopy(model.state_dict())": "model.parameters",
-                "model.load_state_dict(best)": "model.parameters = best",
-            },
-        ),
-        "shares memory": Mistake(
-            "The model ends with the weights of its last epoch: keep copies, for every later step changes the model's "
-            "own tensors in place, and put the best of them back in the end. See section "
-            "11.8.",
-            {"copy.deepcopy(model.state_dict())": "model.state_dict()"},
-        ),
-        "buffers forgotten": Mistake(
-            "The parameters are those of the best epoch and the buffers are those of the last: "
-            "the state of a model is more than its parameters. See section 11.8.",
-            {
-                "model.state_dict()": "dict(model.named_parameters())",
-                "load_state_dict(best)": "load_state_dict(best, strict=False)",
-            },
-        ),
-        "highest instead of lowest": Mistake(
-            "The epoch with the highest loss is kept; the best is the one with the lowest. See section 11.8.",
-            {"loss < lowest": "loss > lowest", "math.inf": "-math.inf"},
-        ),
-        "later of two equals": Mistake(
-            "Of two epochs with the same lowest loss the later one is kept; the first is asked for: replace what is "
-            "kept only by something better. See section 11.8.",
-            {"loss < lowest": "loss <= lowest"},
-        ),
-        "compared with the epoch before": Mistake(
-            "Kept is the last epoch whose loss is below that of the epoch before, be it a small dip late in the "
-            "training: compare a loss with the lowest so far. See section 11.8.",
-            {"state_dict())\n": "state_dict())\n        lowest = loss\n"},
-        ),
-        "lowest never updated": Mistake(
-            "The last epoch is kept whatever its loss: the lowest loss so far has to be kept too, and compared with. "
-            "See section 11.8.",
-            {"lowest, best_epoch = loss, epoch": "best_epoch = epoch"},
-        ),
-        "copied before the epoch": Mistake(
-            "The model ends with the weights from before the best epoch; the loss belongs to the weights after it. See "
-            "section 11.8.",
-            {
-                "        loss =": "        before = copy.deepcopy(model.state_dict())\n        loss =",
-                "best = copy.deepcopy(model.state_dict())": "best = before",
-            },
-        ),
-        "epochs counted from 1": Mistake(
-            "The epoch is counted from 1; count from 0. See section 11.8.",
-            {"= loss, epoch": "= loss, epoch + 1"},
-        ),
-        "model returned": Mistake(
-            "A model is returned; asked for is the number of the best epoch, and the best state in the model that was "
-            "handed over, for whoever called holds that one. See section 11.8.",
-            sign=lambda found, losses, width: isinstance(found[3], nn.Module),
-        ),
-        "lowest starts at 0": Mistake(
-            "Where all losses are above 0, no epoch is kept: the lowest loss so far should start so high that any loss "
-            "is below it. See section 11.8.",
-            {"math.inf": "0.0"},
-        ),
-        "lowest starts at a number": Mistake(
-            "Where all losses are large, no epoch is kept: the lowest loss so far should start so high that every loss "
-            "is below it. See section 11.8.",
-            {"math.inf": "1000.0"},
-        ),
-        "too few epochs": Mistake(
-            "Fewer epochs are run than `num_epochs`; a loss that has risen may fall again, and lower. See section "
-            "11.8.",
-            sign=lambda found, losses, width: found[4] < len(losses),
-        ),
-        "loss returned": Mistake(
-            "The lowest loss is returned; asked for is the number of its epoch. See section 11.8.",
-            {"return best_epoch": "return lowest"},
-        ),
-        "called too often": Mistake(
-            "`run_epoch` is called more than num_epochs times: each call trains for one epoch and returns its loss, "
-            "so call it once in each. See section 11.8.",
-            {"range(num_epochs)": "range(num_epochs + 1)"},
-        ),
-        "restored on the way": Mistake(
-            "After an epoch that is no better, the training begins again from the best state: put that back once, at "
-            "the end. See section 11.8.",
-            {"    model.load": "        model.load"},
-        ),
-        "kept until the first rise": Mistake(
-            "What is kept is the best before the first rise of the loss; a later epoch may be better still. See "
-            "section 11.8.",
-            {
-                "None, None\n": "None, None\n    falling = True\n",
-                "        if loss": "        falling = falling and loss < lowest\n        if falling and loss",
-            },
-        ),
-        "number of epochs returned": Mistake(
-            "The right weights are there, and it returns how many epochs were run; asked for is which of them was the "
-            "best. See section 11.8.",
-            {"return best_epoch": "return num_epochs"},
-        ),
-        "last epoch returned": Mistake(
-            "The number of the last epoch is returned; asked for is that of the best. See section 11.8.",
-            {"return best_epoch": "return num_epochs - 1"},
-        ),
-        "lowest starts too low": Mistake(
-            "Where no loss is below the number that the lowest starts with, no epoch is kept, and the model has the "
-            "weights from before all of them: start with infinity. See section 11.8.",
-            sign=_nothing_kept,
-        ),
-        "buffers of the layers forgotten": Mistake(
-            "The buffer of the model itself is that of the best epoch, and the buffer of a layer in it is that of the "
-            "last: the state of a model has the buffers of all its layers in it. See section 11.8.",
-            {
-                "model.state_dict()": "{**dict(model.named_parameters()), **dict(model.named_buffers(recurse=False))}",
-                "load_state_dict(best)": "load_state_dict(best, strict=False)",
-            },
-        ),
-        "parameters of the model itself forgotten": Mistake(
-            "The parameters of the layers are those of the best epoch, and a parameter that belongs to no layer but to "
-            "the model itself is that of the last: a model's state has both in it. See section 11.8.",
-            {
-                "model.state_dict()": "{n: t for n, t in model.state_dict().items() if n != 'scale'}",
-                "load_state_dict(best)": "load_state_dict(best, strict=False)",
-            },
-        ),
-        "gradients off": Mistake(
-            "`run_epoch` is called while gradients are off, and it trains: only to keep a state and to put it back "
-            "needs no gradient. See section 11.8.",
-            lambda model, run_epoch, num_epochs: torch.no_grad()(_keep_best)(model, run_epoch, num_epochs),
-        ),
-        "a loss of 0 passed over": Mistake(
-            "After a loss of 0 the next one is kept, which is higher: 0 is a loss like others, though `not 0.0` is "
-            "true. See section 11.8.",
-            {"loss < lowest": "not lowest or loss < lowest"},
-        ),
+    chapter=11,
+    answers={
+        "gradients off": lambda model, run_epoch, num_epochs: torch.no_grad()(_keep_best)(model, run_epoch, num_epochs),
+    },
+    signs={
+        "model returned": lambda found, losses, width: isinstance(found[3], nn.Module),
+        "too few epochs": lambda found, losses, width: found[4] < len(losses),
+        "lowest starts too low": _nothing_kept,
     },
 )
 
@@ -1090,221 +535,8 @@ evaluate = Exercise(
         "whether the weights still require a gradient",
     ),
     use=_evaluate_and_look,
-    mistakes={
-        "dropout left on": Mistake(
-            "The model, or a layer in it, is in training mode while it runs: with dropout on, two evaluations of the "
-            "same weights differ. See section 11.8.",
-            {"    model.eval()\n": ""},
-        ),
-        "mode restored after the first batch": Mistake(
-            "The first batch is measured without dropout, and the others, if the model was in training mode before, "
-            "with it: restore the mode after the last batch, not after each. See section 11.8.",
-            {"            counted +=": "            model.train(training)\n            counted +="},
-        ),
-        "graph recorded": Mistake(
-            "A graph was recorded, which costs memory and time, and `eval()` does not prevent it: say that no gradient "
-            "is wanted. See section 11.8.",
-            {"no_grad": "enable_grad"},
-        ),
-        "dropout on and graph recorded": Mistake(
-            "The model, or a layer in it, is in training mode while it runs, and a graph was recorded: turn off both, "
-            "for they are two different things. See section 11.8.",
-            {"    model.eval()\n": "", "no_grad": "enable_grad"},
-        ),
-        "mode not restored": Mistake(
-            "The model is left in evaluation mode, in which a training would go on without dropout: restore the mode "
-            "that it was in. See section 11.8.",
-            {"    model.train(training)\n": ""},
-        ),
-        "mode of the layers not restored": Mistake(
-            "The model is in the mode that it was in, and a layer in it is left in evaluation mode, so that nothing is "
-            "dropped there: `train` sets the model and all layers in it. See section 11.8.",
-            {"model.train(training)": "model.training = training"},
-        ),
-        "always back to training": Mistake(
-            "The model is left in training mode whatever it was in before: remember the mode, and restore that one. "
-            "See section 11.8.",
-            {"train(training)": "train()"},
-        ),
-        "gradients stay off": Mistake(
-            "Gradients stay off after the evaluation, and the next training step stops with an error: "
-            "a `with` block turns them on again by itself. See section 11.8.",
-            {"    return": "    torch.set_grad_enabled(False)\n    return"},
-        ),
-        "mean over the batches": Mistake(
-            "This is the mean of the batches' means, in which a word of a small batch counts more than a word of a "
-            "large one: add up losses and words over all batches, then divide. See section 11.8.",
-            {"losses[words].sum()": "losses[words].mean()", "words.sum().item()": "1"},
-        ),
-        "weighted by sentences": Mistake(
-            "Each batch counts by its number of sentences; its loss is a mean over words, "
-            "so it has to count by its number of words. See section 11.8.",
-            {"losses[words].sum().item()": "losses[words].mean().item() * len(src)", "words.sum().item()": "len(src)"},
-        ),
-        "weighted by places": Mistake(
-            "Each batch counts by its number of places, padding included; its loss is a mean over words, so it has to "
-            "count by its number of words. See section 11.8.",
-            {
-                "losses[words].sum().item()": "losses[words].mean().item() * words.numel()",
-                "words.sum().item()": "words.numel()",
-            },
-        ),
-        "padding counted": Mistake(
-            "The loss is averaged over padding too: leave out the places where `write` is 0. See section 11.2.",
-            {"losses[words]": "losses", "words.sum().item()": "words.numel()"},
-        ),
-        "padding in the denominator": Mistake(
-            "The loss of the words is divided by the number of all places, padding included: "
-            "divide by the number of words. See section 11.2.",
-            {"words.sum().item()": "words.numel()"},
-        ),
-        "padding in the numerator": Mistake(
-            "The loss at padding is added up too, and divided by the number of words alone: leave out the places where "
-            "`write` is 0. See section 11.2.",
-            {"losses[words]": "losses"},
-        ),
-        "means divided by the words": Mistake(
-            "The batches' means are added up and divided by the number of words, so the words are divided by twice: "
-            "add up the sums of the batches. See section 11.8.",
-            {"[words].sum()": "[words].mean()"},
-        ),
-        "fed what it must write": Mistake(
-            "The decoder is given `write`, the words that it must say; it should be given `read`. See section 11.4.",
-            {"model(src, read)": "model(src, write)"},
-        ),
-        "shifted again": Mistake(
-            "`read` and `write` are shifted already; shifted once more, the next word but one is asked for. See "
-            "section 11.4.",
-            {"            words =": "            read, write = read[:, :-1], write[:, 1:]\n            words ="},
-        ),
-        "sum instead of mean": Mistake(
-            "This is the sum over all words; divide it by their number. See section 11.8.",
-            {" / counted": ""},
-        ),
-        "means added up": Mistake(
-            "The batches' means are added up, so more batches mean a larger loss. See section 11.8.",
-            {"[words].sum()": "[words].mean()", " / counted": ""},
-        ),
-        "divided by the number of batches": Mistake(
-            "The sum over all words is divided by the number of batches; divide it by the number of words. See section "
-            "11.8.",
-            {"/ counted": "/ len(batches)"},
-        ),
-        "last batch only": Mistake(
-            "This is the loss of the last batch alone. See section 11.8.", {"in batches": "in batches[-1:]"}
-        ),
-        "compared with what was read": Mistake(
-            "The logits are compared with what the decoder has read; they have to be compared with what it should "
-            "write. See section 11.4.",
-            {"            words =": "            write = read\n            words ="},
-        ),
-        "softmax twice": Mistake(
-            "This is the loss after two softmaxes: the model's logits need one, and the cross-entropy takes that "
-            "itself. See section 11.3.",
-            {"model(src, read)": "model(src, read).softmax(dim=-1)"},
-        ),
-        "weights frozen": Mistake(
-            "The weights require no gradient any more after the evaluation, so that the rest of the training changes "
-            "nothing: a `with` block leaves them as they are. See section 11.8.",
-            {"    return": "    model.requires_grad_(False)\n    return"},
-        ),
-        "weights frozen and mode not restored": Mistake(
-            "After the evaluation the weights require no gradient any more and the model is left in evaluation mode. "
-            "See section 11.8.",
-            {"model.train(training)": "model.requires_grad_(False)"},
-        ),
-        "mode not restored and graph recorded": Mistake(
-            "The model is left in evaluation mode, and a graph was recorded, which costs memory and time: `eval()` "
-            "does not prevent that. See section 11.8.",
-            {"    model.train(training)\n": "", "no_grad": "enable_grad"},
-        ),
-        "always back to training and graph recorded": Mistake(
-            "The model is left in training mode whatever it was in before, and a graph was recorded, which costs "
-            "memory and time. See section 11.8.",
-            {"train(training)": "train()", "no_grad": "enable_grad"},
-        ),
-        "padding of what is read": Mistake(
-            "The places where `read` is not 0 count, one too many in each padded sentence: where `read` holds the end "
-            "of a sentence, `write` is padding already. Look where `write` is not 0. See section 11.4.",
-            {"write != 0": "read != 0"},
-        ),
-        "divided by the words that are read": Mistake(
-            "The losses of the words are divided by the number of tokens in `read`, which is longer by one in each "
-            "padded sentence: count those of `write`. See section 11.4.",
-            {"words.sum().item()": "(read != 0).sum().item()"},
-        ),
-        "padding counted and mean over the batches": Mistake(
-            "The mean of each batch is taken over padding too, and then over the batches: add up losses and words "
-            "over all batches, without padding, then divide. See section 11.8.",
-            {"losses[words].sum()": "losses.mean()", "words.sum().item()": "1"},
-        ),
-        "mean over the sentences": Mistake(
-            "This is the mean of the sentences' means, in which a word of a short sentence counts more than a word of "
-            "a long one: add up losses and words, then divide. See section 11.8.",
-            {
-                "losses[words].sum()": "(losses.masked_fill(~words, 0.0).sum(1) / words.sum(1)).sum()",
-                "words.sum().item()": "len(src)",
-            },
-        ),
-        "divided by the sentences": Mistake(
-            "The sum over all words is divided by the number of sentences; divide it by the number of words. See "
-            "section 11.8.",
-            {"words.sum().item()": "len(src)"},
-        ),
-        "perplexity": Mistake(
-            "This is e to the power of the loss, the perplexity; asked for is the loss itself. See section 11.3.",
-            {"total / counted": "math.exp(total / counted)"},
-        ),
-        "sign forgotten": Mistake(
-            "This is the loss with the other sign: logarithms of probabilities are negative, and the loss is minus "
-            "their mean. See section 11.3.",
-            {"return total": "return -total"},
-        ),
-        "accuracy": Mistake(
-            "This is the share of right words; asked for is the loss. See section 11.2.",
-            {"losses = _minus_log(model(src, read), write)": "losses = model(src, read).argmax(dim=-1) == write"},
-        ),
-        "a tensor instead of a number": Mistake(
-            "It returns a tensor, and is asked for a Python number, which `item()` makes of a tensor of one number. "
-            "See section 11.8.",
-            sign=lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
-        ),
-        "opposite mode restored": Mistake(
-            "The model is left in the opposite of the mode that it was in: remember the mode before you change "
-            "it, and restore that one. See section 11.8.",
-            {"train(training)": "train(not training)"},
-        ),
-        "first batch only, and mode not restored": Mistake(
-            "This is the loss of the first batch alone, and the model is left in evaluation mode: go through all "
-            "batches, and restore the mode, before you return. See section 11.8.",
-            {"in batches": "in batches[:1]", "    model.train(training)\n": ""},
-        ),
-        "first batch only": Mistake(
-            "This is the loss of the first batch alone. See section 11.8.",
-            {"in batches": "in batches[:1]"},
-        ),
-        "reshaped instead of transposed": Mistake(
-            "This is the loss of logits that were reshaped to (B, V, T), which mixes words and positions: to bring the "
-            "vocabulary to axis 1, swap the axes. See section 11.3.",
-            {"model(src, read)": "(logits := model(src, read)).reshape(len(src), logits.size(2), -1).mT"},
-        ),
-        "dropout on, graph recorded and mean over the batches": Mistake(
-            "The model, or a layer in it, is in training mode while it runs, a graph was recorded, and this is the "
-            "mean of the batches' means, however few words a batch has. See section 11.8.",
-            {
-                "    model.eval()\n": "",
-                "no_grad": "enable_grad",
-                "[words].sum()": "[words].mean()",
-                "words.sum().item()": "1",
-            },
-        ),
-        "padding at the end only": Mistake(
-            "As many places as a row has words are looked at, from the first on: where padding stands before the "
-            "words, these are others. Words are where `write` is not 0. See section 11.2.",
-            {"write != 0": "_first_places(write, 0)"},
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The same batches measure the model after the next epoch: leave them as they are. See section 11.8."
-        ),
+    chapter=11,
+    signs={
+        "a tensor instead of a number": lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
     },
 )

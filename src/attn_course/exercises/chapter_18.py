@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake, Remark
+from attn_course.exercises.engine.exercise import Exercise, Remark
 from attn_course.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- induction on any text
@@ -43,107 +43,10 @@ induction_score = Exercise(
     name="induction_score",
     trials=_looks,
     right=_induction,
-    mistakes={
-        "the earlier place itself": Mistake(
-            "It is the weight on the earlier occurrence itself: an induction head looks at the token after it, one "
-            "column further. See section 18.1.",
-            {"after[:, None]": "earlier[:, None]"},
-        ),
-        "one place too far": Mistake(
-            "It is the weight two places after the earlier occurrence: the token that came next is one place after it. "
-            "See section 18.1.",
-            {"(1, 0))[..., :-1]": "(2, 0))[..., :-2]"},
-        ),
-        "the place before": Mistake(
-            "It is the weight on the token before the earlier occurrence: the token that came next is one column "
-            "to the right. See section 18.1.",
-            {"(1, 0))[..., :-1]": "(0, 1))[..., 1:]"},
-        ),
-        "all queries counted": Mistake(
-            "It is the sum of the weights divided by the number of all queries: those whose token has not stood before "
-            "cannot look right and do not count. See section 18.1.",
-            {"past.sum()": "past.numel()"},
-        ),
-        "later places count as a past": Mistake(
-            "A query also counts if its token comes only later: a past is an earlier place, s < t. See section 18.1.",
-            {"past = earlier.any(dim=-1)": "past = same.sum(dim=-1) > 1"},
-        ),
-        "not divided": Mistake(
-            "It is the sum of the weights: divide by the number of queries with a past. See section 18.1.",
-            {" / past.sum()": ""},
-        ),
-        "divided by the number of places": Mistake(
-            "The sum is divided by the number of right places, and a query with two of them counts twice: divide by "
-            "the number of queries. See section 18.1.",
-            {"past.sum()": "earlier.sum()"},
-        ),
-        "mean over the places": Mistake(
-            "Where a token stood before several times, the weights on the places after them are averaged: they add up. "
-            "See section 18.1.",
-            {"after[:, None])": "after[:, None] / after.sum(-1)[:, None, :, None].clamp(min=1))"},
-        ),
-        "largest of the places": Mistake(
-            "Where a token stood before several times, only the largest of the weights counts: they add up. See "
-            "section 18.1.",
-            {".sum(dim=(0, 2, 3))": ".amax(-1).sum(dim=(0, 2))"},
-        ),
-        "last place only": Mistake(
-            "Only the place after the last earlier occurrence counts: after each of them an induction head looks "
-            "right. See section 18.1.",
-            {"pad(earlier,": "pad(earlier & (earlier.flip(-1).cumsum(-1).flip(-1) == 1),"},
-        ),
-        "first place only": Mistake(
-            "Only the place after the first occurrence counts: after each of them an induction head looks right. See "
-            "section 18.1.",
-            {"pad(earlier,": "pad(earlier & (earlier.cumsum(-1) == 1),"},
-        ),
-        "counts the largest weights": Mistake(
-            "It counts how often the largest weight of a row is in the right place; the score is the weight itself. "
-            "See section 18.1.",
-            {"(weights *": "(F.one_hot(weights.argmax(-1), ids.size(1)).to(weights) *"},
-        ),
-        "queries and keys exchanged": Mistake(
-            "Rows and columns are exchanged: a row belongs to the query, and a column to the token that it looks at. "
-            "See section 2.5.",
-            {"weights * after": "weights.mT * after"},
-        ),
-        "mean of the texts' means": Mistake(
-            "Every text counts the same, however often something comes again in it: here every query with a past "
-            "should. See section 18.1.",
-            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)).div(past.sum(1)[:, None].clamp(min=1)).mean(0)"},
-        ),
-        "mean of the texts' means, of which one is 0/0": Mistake(
-            "Every text gives a mean of its own, and one in which nothing comes again gives 0/0, which is nan: add up "
-            "over all texts first, and divide once. See section 18.1.",
-            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)).div(past.sum(1)[:, None]).mean(0)"},
-        ),
-        "one number for each text": Mistake(
-            "There is a number for each text and each head: the mean runs over the queries of all texts together. See "
-            "section 18.1.",
-            {".sum(dim=(0, 2, 3)) / past.sum()": ".sum(dim=(2, 3)) / past.sum(1)[:, None].clamp(min=1)"},
-        ),
-        "one number for all heads": Mistake(
-            "This is the mean of the heads' scores, and heads differ: keep their axis. See section 18.2.",
-            lambda weights, ids: _induction(weights, ids).mean(),
-        ),
-        "first text only": Mistake(
-            "Only the first text is looked at. See section 18.1.",
-            lambda weights, ids: _induction(weights[:1], ids[:1]),
-        ),
-        "last column comes round": Mistake(
-            "The table of equal tokens is rolled, and its last column comes round to the first: a query with the "
-            "text's "
-            "last token gets credit for the first place. Nothing stands before the first place. See section 18.1.",
-            {
-                "after = F.pad(earlier, (1, 0))[..., :-1]": "after = same.roll(1, dims=-1)",
-                "after[:, None])": "(after & earlier.any(dim=-1, keepdim=True))[:, None])",
-            },
-        ),
-        "own place left out": Mistake(
-            "Where a token comes twice in a row, the place after the first of them is the query's own, and its weight "
-            "there is not counted: it counts as well. See section 18.1.",
-            {"[..., :-1]": "[..., :-1].tril(-1)"},
-        ),
+    chapter=18,
+    answers={
+        "one number for all heads": lambda weights, ids: _induction(weights, ids).mean(),
+        "first text only": lambda weights, ids: _induction(weights[:1], ids[:1]),
     },
 )
 
@@ -206,119 +109,14 @@ ablate_heads = Exercise(
     trials=_padded,
     right=_ablate,
     use=_as_new,
-    mistakes={
-        "zero": Mistake(
-            "The heads are replaced by zeros, which is zero ablation: here it is their mean. See section 18.4.",
-            {"= mean[heads]": "= 0"},
-        ),
-        "padding counted": Mistake(
-            "The rows of the padding are in the mean: nobody reads them, and they are as many as the longest text asks "
-            "for. See section 17.6.",
-            {"x[mask].mean(dim=0)": "x.mean(dim=(0, 1))"},
-        ),
-        "padding in the sum": Mistake(
-            "The rows of the padding are in the sum, which is divided by the number of tokens. See section 17.6.",
-            {"x[mask].mean(dim=0)": "(x.sum(dim=(0, 1)) / mask.sum())"},
-        ),
-        "divided by all places": Mistake(
-            "The padding is left out of the sum and counted in the divisor. See section 17.6.",
-            {"x[mask].mean(dim=0)": "(x[mask].sum(dim=0) / mask.numel())"},
-        ),
-        "mask inverted": Mistake(
-            "It is the mean of the padding: True stands for a token. See section 5.4.",
-            {"x[mask]": "x[~mask]"},
-        ),
-        "first places for the tokens": Mistake(
-            "These are means over the first places of each text, as many as it has tokens: `mask` says where they are, "
-            "and padding may stand in front. See section 5.4.",
-            {"x[mask]": "x[mask.sort(dim=1, descending=True).values]"},
-        ),
-        "one mean for each text": Mistake(
-            "Each text gets a mean of its own, which still tells the texts apart: take it over the whole batch. See "
-            "section 18.4.",
-            {
-                "x[mask].mean(dim=0)": "(x * mask[..., None]).sum(1, keepdim=True).div(mask.sum(1)[:, None, None])",
-                "mean[heads]": "mean[:, :, heads]",
-            },
-        ),
-        "one mean for each place": Mistake(
-            "Each place gets a mean of its own, which still tells the places apart: take it over all of them. See "
-            "section 18.4.",
-            {
-                "x[mask].mean(dim=0)": "(x * mask[..., None]).sum(0).div(mask.sum(0)[:, None])",
-                "mean[heads]": "mean[:, heads]",
-            },
-        ),
-        "one number for all columns": Mistake(
-            "All columns get the same number: a mean is taken over tokens, and each column keeps its own. See section "
-            "18.4.",
-            {"x[mask].mean(dim=0)": "x[mask].mean().expand(x.size(-1))"},
-        ),
-        "one number for each head": Mistake(
-            "All columns of a head get the same number: a mean is taken over tokens, and each column keeps its own. "
-            "See section 18.4.",
-            {"= mean[heads]": "= mean[heads].mean(dim=-1, keepdim=True)"},
-        ),
-        "not divided": Mistake(
-            "It is the sum over the tokens: divide by their number. See section 18.4.",
-            {".mean(dim=0)": ".sum(dim=0)"},
-        ),
-        "heads interleaved": Mistake(
-            "A head gets every H-th column: head h has D columns side by side, from h · D on. See section 6.2.",
-            {
-                "x.clone().unflatten(-1, (num_heads, -1))": "x.clone().unflatten(-1, (-1, num_heads))",
-                "(dim=0).unflatten(-1, (num_heads, -1))": "(dim=0).unflatten(-1, (-1, num_heads))",
-                "new[:, :, heads] = mean[heads]": "new[..., heads] = mean[:, heads]",
-            },
-        ),
-        "heads taken for columns": Mistake(
-            "The head's number is used as the number of a column: head h has D columns, from h · D on. "
-            "See section 6.2.",
-            _heads_as_columns,
-        ),
-        "the other heads": Mistake(
-            "The heads that were named are kept and all others are replaced. See section 18.4.",
-            lambda x, num_heads, heads, mask: _ablate(x, num_heads, _others(num_heads, heads), mask),
-        ),
-        "all heads replaced": Mistake(
-            "All heads are replaced, also those that were not named. See section 18.4.",
-            lambda x, num_heads, heads, mask: _ablate(x, num_heads, list(range(num_heads)), mask),
-        ),
-        "first head only": Mistake(
-            "Only the first of the heads that were named is replaced. See section 18.4.",
-            lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads[:1], mask),
-        ),
-        "mean over the heads": Mistake(
-            "A head is replaced by the mean of all heads at its own place, which still depends on the token: average "
-            "over tokens. See section 18.4.",
-            {
-                "x[mask].mean(dim=0).unflatten(-1, (num_heads, -1))": "new.mean(dim=2, keepdim=True)",
-                "mean[heads]": "mean",
-            },
-        ),
-        "padding not replaced": Mistake(
-            "The heads are replaced at the tokens and not at the padding: here it is at every place. See section 18.4.",
-            lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads, mask).where(mask[..., None], x),
-        ),
-        "heads left as an axis": Mistake(
-            "The numbers are right, and the heads still have an axis of their own: the output projection wants "
-            "(B, T, E). See section 6.4.",
-            {"return new.flatten(2)": "return new"},
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "A hook that writes into what it was given changes it for whoever keeps it, so the next measurement starts "
-            "from the ablated numbers. See section 18.4."
-        ),
-        "mean of the texts' means": Mistake(
-            "This is the mean of the texts' means, in which a token of a short text counts more than one of a long "
-            "one: "
-            "average over the tokens of all texts together. See section 18.4.",
-            {"x[mask].mean(dim=0)": "((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).mean(0)"},
-        ),
-        "one mean for several heads": Mistake(
-            "The heads that are replaced all get one vector, the mean over them too: each has a mean of its own. See "
-            "section 18.4.",
-            {"= mean[heads]": "= mean[heads].mean(dim=0) if heads else mean[heads]"},
+    chapter=18,
+    answers={
+        "heads taken for columns": _heads_as_columns,
+        "the other heads": lambda x, num_heads, heads, mask: _ablate(x, num_heads, _others(num_heads, heads), mask),
+        "all heads replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, list(range(num_heads)), mask),
+        "first head only": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads[:1], mask),
+        "padding not replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads, mask).where(
+            mask[..., None], x
         ),
     },
 )
@@ -364,104 +162,11 @@ rollout = Exercise(
     name="rollout",
     trials=_layers,
     right=_roll,
-    mistakes={
-        "no residual": Mistake(
-            "This is the product of the maps alone: through the residual connection a token keeps a part of its own. "
-            "See section 18.11.",
-            {"(keep * same + (1 - keep) * layer.mean(dim=1))": "layer.mean(dim=1)"},
-        ),
-        "parts exchanged": Mistake(
-            "Residual connection and attention have exchanged their parts: `residual` is what the identity gets. See "
-            "section 18.11.",
-            {"keep * same + (1 - keep) *": "(1 - keep) * same + keep *"},
-        ),
-        "half for all layers": Mistake(
-            "The residual connection gets one half in every layer: `residual` says it for each. See section 18.11.",
-            {"keep * same + (1 - keep) *": "0.5 * same + 0.5 *"},
-        ),
-        "first layer's residual for all": Mistake(
-            "All layers have the residual part of the first one. See section 18.11.",
-            {"zip(weights, residual,": "zip(weights, residual[:1].expand_as(residual),"},
-        ),
-        "not weighted": Mistake(
-            "The identity is added without taking anything from attention, so the rows sum to more than 1. See section "
-            "18.6.",
-            {"(1 - keep) * layer": "layer"},
-        ),
-        "later layers on the right": Mistake(
-            "The matrices are multiplied in the wrong order: a later layer reads what an earlier one has made, so it "
-            "stands on the left. See section 18.11.",
-            lambda weights, residual: _roll(weights.mT, residual).mT,
-        ),
-        "last layer first": Mistake(
-            "The layers are gone through from the last to the first. See section 18.11.",
-            {"zip(weights, residual,": "zip(weights.flip(0), residual.flip(0),"},
-        ),
-        "each layer alone": Mistake(
-            "These are the matrices of the layers, each alone: multiply them. See section 18.11.",
-            {" @ rolled": ""},
-        ),
-        "residual from the input": Mistake(
-            "The identity's part in each layer is added to the product and not multiplied: the residual connection "
-            "brings what the layer before has made. See section 18.11.",
-            {
-                "(keep * same + (1 - keep) * layer.mean(dim=1)) @ rolled": (
-                    "keep * same + (1 - keep) * layer.mean(dim=1) @ rolled"
-                )
-            },
-        ),
-        "heads added up": Mistake(
-            "The heads are added up, so the rows sum to more than 1: average them. See section 18.11.",
-            {"layer.mean(dim=1)": "layer.sum(dim=1)"},
-        ),
-        "largest head": Mistake(
-            "It takes the largest weight of all heads, so the rows sum to more than 1: average them. "
-            "See section 18.11.",
-            {"layer.mean(dim=1)": "layer.amax(dim=1)"},
-        ),
-        "first head only": Mistake(
-            "Only the first head is looked at: average them. See section 18.11.",
-            {"layer.mean(dim=1)": "layer[:, 0]"},
-        ),
-        "multiplied cell by cell": Mistake(
-            "The maps are multiplied cell by cell: what goes from a token to another goes through any third one, which "
-            "is a matrix product. See section 18.11.",
-            {"rolled, after = same, []": "rolled, after = torch.ones_like(same), []", ") @ rolled": ") * rolled"},
-        ),
-        "transposed": Mistake(
-            "Rows and columns are exchanged: a row belongs to the token at which something arrives. See section 2.5.",
-            {"torch.stack(after)": "torch.stack(after).mT"},
-        ),
-        "last layer only": Mistake(
-            "Only the last rollout comes back: the exercise asks for one after each layer. See section 18.11.",
-            {"torch.stack(after)": "after[-1]"},
-        ),
-        "begins with the identity": Mistake(
-            "The identity before the first layer comes back too, so there is one more than there are layers. See "
-            "section 18.11.",
-            {"torch.stack(after)": "torch.stack([same.expand_as(rolled), *after])"},
-        ),
-        "averaged over the texts": Mistake(
-            "The texts of the batch are averaged too: each has a rollout of its own. See section 18.11.",
-            {"layer.mean(dim=1)": "layer.mean(dim=(0, 1)).expand(len(layer), -1, -1)"},
-        ),
-        "first layer without its residual": Mistake(
-            "The first layer counts without its residual connection: its matrix, too, is a mix of the identity and the "
-            "weights. See section 18.11.",
-            {"zip(weights, residual,": "zip(weights, F.pad(residual[1:], (1, 0)),"},
-        ),
-        "before each layer": Mistake(
-            "Here stands what has arrived before each layer, first the identity, and what arrives after the last layer "
-            "is missing: asked for is the rollout after each. See section 18.11.",
-            lambda weights, residual: torch.cat(
-                [torch.eye(weights.size(-1)).to(weights).expand_as(weights[:1, :, 0]), _roll(weights, residual)[:-1]]
-            ),
-        ),
-        "largest weights of the heads": Mistake(
-            "The heads are joined by the largest of their weights, and each row is divided by its sum: it should be "
-            "their "
-            "mean. See section 18.11.",
-            {"layer.mean(dim=1)": "_largest(layer)"},
+    chapter=18,
+    answers={
+        "later layers on the right": lambda weights, residual: _roll(weights.mT, residual).mT,
+        "before each layer": lambda weights, residual: torch.cat(
+            [torch.eye(weights.size(-1)).to(weights).expand_as(weights[:1, :, 0]), _roll(weights, residual)[:-1]]
         ),
     },
 )
@@ -642,112 +347,29 @@ hide_copy = Exercise(
     use=_judge_strings,
     accepts=lambda found, *sizes: found == "",
     seeds=(0,),
-    mistakes={
-        name: Mistake(f"{says} See section {section}.", sign=_shows(name))
-        for name, section, says in (
-            (
-                "one distance",
-                "18.1",
-                "In all strings the copy stands at the same distance, so a head that counts gets it right: draw where "
-                "the two stretches begin for each string.",
-            ),
-            (
-                "few distances",
-                "18.1",
-                "Two strings in five, or more, have the same distance between the stretches, and one that common can "
-                "be counted on: let it vary over all that there is room for.",
-            ),
-            (
-                "one layer learns it",
-                "18.1",
-                "One layer was trained on these strings and is right more often than wrong, without being able to "
-                "search: something else gives the next token away, such as tokens that follow each other in order.",
-            ),
-            (
-                "one stretch for all",
-                "18.1",
-                "Many strings share a stretch, which a model can learn by heart: draw one for each.",
-            ),
-            (
-                "not random",
-                "18.1",
-                "One token takes up much of the strings, so what is not it stands out: everything outside the copy is "
-                "to be random too.",
-            ),
-            (
-                "numbers left out",
-                "18.1",
-                "Some number below `vocab_size` stands nowhere: draw from all of them, 0 and `vocab_size` - 1 too.",
-            ),
-            (
-                "the same strings every time",
-                "18.1",
-                "Two generators in different states give the same strings, which a model can learn by heart: draw from "
-                "`rng`.",
-            ),
-            (
-                "not drawn from rng",
-                "18.1",
-                "The same `rng` in the same state gives other strings: what is drawn from another generator nobody can "
-                "make again.",
-            ),
-            (
-                "rng begins again",
-                "18.1",
-                "Two calls with one and the same `rng` give the same strings, as a call does that leaves its state "
-                "alone: draw from `rng` itself, which moves on with all that it draws.",
-            ),
-            (
-                "copy too long",
-                "18.1",
-                "After the second stretch comes the token that comes after the first, in nine strings of ten or more: "
-                "it is determined as well then, and `known` does not say so. Copy `block` tokens and no more.",
-            ),
-            (
-                "no copy",
-                "18.1",
-                "In some string the stretch that begins where `known` is first True stands nowhere before: all of its "
-                "`block` tokens are to be those of an earlier stretch.",
-            ),
-            (
-                "copy too short",
-                "18.1",
-                "The last token of the second stretch is not that of the first: all `block` tokens are to be copied.",
-            ),
-            (
-                "overlap",
-                "18.1",
-                "In some string the second stretch begins before the first has ended: begin it `block` tokens later at "
-                "the earliest.",
-            ),
-            ("nothing known", "18.1", "In some string `known` is True nowhere: every string has a copy."),
-            (
-                "last token known",
-                "18.1",
-                "`known` is True at the last token of the copy too, and what comes after that one is random.",
-            ),
-            (
-                "the tokens themselves",
-                "18.1",
-                "`known` marks the tokens that are determined; it should mark those whose next one is, one place to "
-                "the left.",
-            ),
-            (
-                "one place too early",
-                "18.1",
-                "`known` is True before the copy has begun: nobody can tell that it will begin.",
-            ),
-            (
-                "first stretch known",
-                "18.1",
-                "In some string `known` marks the first stretch, where nothing has been seen before: the second one is "
-                "determined.",
-            ),
-            (
-                "known elsewhere",
-                "18.1",
-                "`known` is True at other places than the tokens of the second stretch but its last.",
-            ),
+    chapter=18,
+    signs={
+        name: _shows(name)
+        for name in (
+            "one distance",
+            "few distances",
+            "one layer learns it",
+            "one stretch for all",
+            "not random",
+            "numbers left out",
+            "the same strings every time",
+            "not drawn from rng",
+            "rng begins again",
+            "copy too long",
+            "no copy",
+            "copy too short",
+            "overlap",
+            "nothing known",
+            "last token known",
+            "the tokens themselves",
+            "one place too early",
+            "first stretch known",
+            "known elsewhere",
         )
     },
 )

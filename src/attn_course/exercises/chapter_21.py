@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise
 
 # ---------------------------------------------------------------- combine a window and the best keys
 
@@ -33,46 +33,7 @@ window_and_best = Exercise(
     name="window_and_best",
     trials=_scores,
     right=_window_and_best,
-    mistakes={
-        "future visible": Mistake(
-            "Queries see later keys, because the window has no bound on that side. See section 21.1.",
-            {"(distance >= 0) & (distance < window)": "distance < window"},
-        ),
-        "own key hidden": Mistake(
-            "A query does not see its own key, but the window includes it. See section 21.1.",
-            {"distance >= 0": "distance > 0"},
-        ),
-        "window one too long": Mistake(
-            "The window has one key too many: a window of 1 holds only the query's own key. See section 21.1.",
-            {"distance < window": "distance <= window"},
-        ),
-        "window counts towards k": Mistake(
-            "The best keys are taken from all earlier keys, so keys of the window use up places of the k best. Only "
-            "the keys before the window compete for them. See section 21.2.",
-            {"masked_fill(~before, -torch.inf)": "masked_fill(distance < 0, -torch.inf)"},
-        ),
-        "worst keys": Mistake(
-            "Before the window, the keys with the lowest scores are visible instead of those with the highest scores. "
-            "See section 21.2.",
-            {"-torch.inf).topk(min(k, T), dim=-1)": "torch.inf).topk(min(k, T), dim=-1, largest=False)"},
-        ),
-        "window left out": Mistake(
-            "Only the selected keys are visible, and the window is missing. See section 21.2.",
-            {"near | (chosen & before)": "chosen & before"},
-        ),
-        "window alone": Mistake(
-            "Only the window is visible, and the selected keys before it are missing. See section 21.2.",
-            {"near | (chosen & before)": "near.expand_as(scores)"},
-        ),
-        "best queries instead of best keys": Mistake(
-            "The function selects the best queries of each key. Each query has a row of scores, and its best keys are "
-            "in this row. See section 21.2.",
-            {"dim=-1).indices": "dim=-2).indices", "scatter(-1": "scatter(-2"},
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "The function changes `scores`, which other rules may still need. Work on a copy. See section 21.2."
-        ),
-    },
+    chapter=21,
 )
 
 
@@ -107,43 +68,7 @@ delta_step = Exercise(
     right=_delta_step,
     returns=("state",),
     gradients=True,
-    mistakes={
-        "gate left out": Mistake(
-            "The old content does not fade: the gate is missing. See section 21.4.",
-            {"gate * state": "state"},
-        ),
-        "reads before fading": Mistake(
-            "The difference is computed with the old state, but the state fades before the delta rule reads it. See "
-            "section 21.4.",
-            {"v - k @ faded": "v - k @ state"},
-        ),
-        "gate after writing": Mistake(
-            "The gate is applied after writing, so it also makes the new content smaller. See section 21.4.",
-            {"return faded + beta": "return faded + gate * beta", "k @ faded": "k @ state"},
-        ),
-        "whole value written": Mistake(
-            "The whole value is added, as in linear attention. The delta rule subtracts what the state returns for "
-            "the key. See section 21.4.",
-            {"(v - k @ faded)": "v"},
-        ),
-        "beta left out": Mistake(
-            "The whole difference is written, because β is missing. See section 21.4.",
-            {"beta * k.mT": "k.mT"},
-        ),
-        "sum instead of difference": Mistake(
-            "What the state returns is added to the value, but it has to be subtracted. See section 21.4.",
-            {"v - k": "v + k"},
-        ),
-        "old state lost": Mistake(
-            "Only the new content is returned. It has to be added to the faded state. See section 21.4.",
-            {"return faded + beta": "return beta"},
-        ),
-        "beta and gate exchanged": Mistake(
-            "β and the gate have changed places: the gate multiplies the state, and β multiplies the difference. See "
-            "section 21.4.",
-            {"beta, gate = beta": "gate, beta = beta"},
-        ),
-    },
+    chapter=21,
 )
 
 
@@ -180,43 +105,5 @@ stack_bytes = Exercise(
     trials=_stacks,
     right=_stack_bytes,
     returns=("bytes",),
-    mistakes={
-        "window full from the beginning": Mistake(
-            "A window counts as full even if the text is shorter. See section 21.7.",
-            {"min(num_tokens, size)": "size"},
-        ),
-        "window without an end": Mistake(
-            "A layer with a window keeps every token of the text, but it needs only the newest ones. See section 21.7.",
-            {"min(num_tokens, size)": "num_tokens"},
-        ),
-        "incomplete group counted": Mistake(
-            "An incomplete group counts as an entry, but its tokens are not pooled yet. See section 21.7.",
-            {"num_tokens // size": "-(-num_tokens // size)"},
-        ),
-        "fraction of a group": Mistake(
-            "A part of a group counts as a part of an entry, but only complete groups have an entry. See section 21.7.",
-            {"num_tokens // size": "num_tokens / size"},
-        ),
-        "pooled layer not pooled": Mistake(
-            "A pooled layer keeps an entry for each token, but it has one for each group. See section 21.7.",
-            {"num_tokens // size": "num_tokens"},
-        ),
-        "state grows": Mistake(
-            "A state grows with the text, but it has the same size at any length. See section 21.3.",
-            {"entries = 1": "entries = num_tokens"},
-        ),
-        "numbers instead of bytes": Mistake(
-            "The function returns how many numbers the model keeps, but each number has several bytes. See section "
-            "21.7.",
-            {"total * bytes_per_number": "total"},
-        ),
-        "always two bytes": Mistake(
-            "Every number counts two bytes, although `bytes_per_number` can be another number. See section 21.7.",
-            {"total * bytes_per_number": "total * 2"},
-        ),
-        "last layer alone": Mistake(
-            "Only the last layer counts, but the bytes of all layers belong to the sum. See section 21.7.",
-            {"total += ": "total = "},
-        ),
-    },
+    chapter=21,
 )
