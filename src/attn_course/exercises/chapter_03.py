@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -236,6 +237,16 @@ def _matrices_and_inputs(draw):
     yield "float64", draw(3, 7, dtype=torch.float64), draw(5, 3, dtype=torch.float64)
 
 
+class _Applied(NamedTuple):
+    before: torch.Tensor  # the output before W is changed
+    after: torch.Tensor
+    num_parameters: int
+    in_features: int
+    out_features: int
+    num_learning: int  # parameters that get a gradient
+    after_another: torch.Tensor  # the output after another layer was made
+
+
 def _apply_as_layer(answer, W, x):
     """The layer's output before and after W is changed, and what it says of itself."""
     layer = answer(W)
@@ -256,7 +267,7 @@ def _apply_as_layer(answer, W, x):
     learns = sum(gradient is not None for gradient in gradients)
     widths = layer.in_features, layer.out_features
     answer(-W)
-    return before, after, len(parameters), *widths, learns, layer(x).detach()
+    return _Applied(before, after, len(parameters), *widths, learns, layer(x).detach())
 
 
 def _linear(W, weight):
@@ -307,16 +318,18 @@ as_linear = Exercise(
         "weight never set": lambda W: _linear(W, None),
     },
     signs={
-        "shares memory": lambda found, W, x: not torch.allclose(found[0], found[1], equal_nan=True),
-        "bias left in": lambda found, W, x: found[2] == 2,
+        "shares memory": lambda found, W, x: not torch.allclose(found.before, found.after, equal_nan=True),
+        "bias left in": lambda found, W, x: found.num_parameters == 2,
         "weight replaced, widths kept": lambda found, W, x: (
-            torch.allclose(found[0], x @ W, atol=1e-4) and found[3:5] != tuple(W.shape)
+            torch.allclose(found.before, x @ W, atol=1e-4) and (found.in_features, found.out_features) != W.shape
         ),
-        "weight does not learn": lambda found, W, x: torch.allclose(found[0], x @ W, atol=1e-4) and found[5] == 0,
+        "weight does not learn": lambda found, W, x: (
+            torch.allclose(found.before, x @ W, atol=1e-4) and found.num_learning == 0
+        ),
         "one layer for all": lambda found, W, x: (
-            torch.allclose(found[0], x @ W, atol=1e-4)
-            and torch.allclose(found[0], found[1])
-            and not torch.allclose(found[0], found[6])
+            torch.allclose(found.before, x @ W, atol=1e-4)
+            and torch.allclose(found.before, found.after)
+            and not torch.allclose(found.before, found.after_another)
         ),
     },
 )

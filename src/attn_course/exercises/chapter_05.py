@@ -2,6 +2,7 @@
 
 import math
 from statistics import NormalDist
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +96,27 @@ def _sends_back(answer, weights, p, training):
     return isinstance(dropped, Tensor) and dropped.requires_grad
 
 
+class _Dropout(NamedTuple):
+    """What can be said of the weights that fell, whichever they are."""
+
+    share: float  # of the weights that became 0
+    smallest_factor: float  # on a weight that was kept
+    largest_factor: float
+    rows_sum_to_1: bool
+    same_keys: bool  # all queries lose the same
+    whole_queries: bool  # a query loses all keys or none
+    same_in_batch: bool
+    same_again: bool  # in a second call
+    each_key_falls: bool
+    same_count_in_rows: bool
+    mirrored_fall: bool  # two weights that mirror each other can both fall
+    same_count_again: bool
+    smallest_fall: bool
+    largest_fall: bool
+    diagonal_falls: bool
+    is_as_likely: bool  # the share over several calls is p, but for chance
+
+
 def _drop_and_describe(answer, weights, p, training):
     """Which weights fall is chance, so compare what does not depend on chance."""
     before = weights.clone()
@@ -127,23 +149,23 @@ def _drop_and_describe(answer, weights, p, training):
     more = [answer(before.clone(), p, training) for _ in range(4)]
     wanted, count = p if training else 0.0, int((~hidden).sum())
     shares = [(one == 0)[~hidden].double().mean().item() for one in (dropped, again, *more)]
-    return (
-        _known_share(shares[0], count, wanted, p),
-        round(factors.min().item(), 3) if len(factors) else 0.0,
-        round(factors.max().item(), 3) if len(factors) else 0.0,
-        bool((((sums - 1).abs() < 1e-4) | sums.isnan()).all()),
-        _same_along(kept, hidden, -2),
-        _same_along(kept, hidden, -1),
-        _same_along(kept, hidden, 0),
-        torch.equal(dropped, again),
-        bool(fallen.flatten(0, -2).any(dim=0).all()),
-        bool((counts == counts.flatten()[0]).all()),
-        all(bool((one & other).any()) for one, other in halves),
-        bool(fallen.any()) and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
-        bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
-        bool((fallen & (before == before.amax(dim=-1, keepdim=True))).any()),
-        bool(fallen.diagonal(dim1=-2, dim2=-1).any()),
-        abs(sum(shares) / len(shares) - wanted) < _by_chance(wanted, len(shares) * count),
+    return _Dropout(
+        share=_known_share(shares[0], count, wanted, p),
+        smallest_factor=round(factors.min().item(), 3) if len(factors) else 0.0,
+        largest_factor=round(factors.max().item(), 3) if len(factors) else 0.0,
+        rows_sum_to_1=bool((((sums - 1).abs() < 1e-4) | sums.isnan()).all()),
+        same_keys=_same_along(kept, hidden, -2),
+        whole_queries=_same_along(kept, hidden, -1),
+        same_in_batch=_same_along(kept, hidden, 0),
+        same_again=torch.equal(dropped, again),
+        each_key_falls=bool(fallen.flatten(0, -2).any(dim=0).all()),
+        same_count_in_rows=bool((counts == counts.flatten()[0]).all()),
+        mirrored_fall=all(bool((one & other).any()) for one, other in halves),
+        same_count_again=bool(fallen.any()) and len({int((one == 0).sum()) for one in (dropped, again, *more)}) == 1,
+        smallest_fall=bool(fallen.any() and kept.any()) and bool(before[fallen].max() <= before[kept].min()),
+        largest_fall=bool((fallen & (before == before.amax(dim=-1, keepdim=True))).any()),
+        diagonal_falls=bool(fallen.diagonal(dim1=-2, dim2=-1).any()),
+        is_as_likely=abs(sum(shares) / len(shares) - wanted) < _by_chance(wanted, len(shares) * count),
     )
 
 
@@ -175,10 +197,10 @@ def _seeded(weights, p):
     return _drop(weights, p)
 
 
-def _dropped_alike(number):
-    """The sign that slices of the weights fall together; ``number`` is that of the description."""
+def _dropped_alike(field):
+    """The sign that slices of the weights fall together, as a field of the description says."""
     return lambda found, weights, p, training: (
-        None if weights.size(-1) == 1 else training and p > 0 and 0 < found[0] < 1 and found[number]
+        None if weights.size(-1) == 1 else training and p > 0 and 0 < found.share < 1 and getattr(found, field)
     )
 
 
@@ -221,35 +243,41 @@ drop_weights = Exercise(
         "the same draw in every call": _only_in_training(_seeded),
     },
     signs={
-        "keeps the share p": lambda found, weights, p, training: training and found[0] == 1 - p,
+        "keeps the share p": lambda found, weights, p, training: training and found.share == 1 - p,
         "rows renormalised": lambda found, weights, p, training: (
-            found[3] if training and p > 0 and (found[0] > 0 or weights.size(-1) == 1) else False
+            found.rows_sum_to_1 if training and p > 0 and (found.share > 0 or weights.size(-1) == 1) else False
         ),
         "no row left empty": lambda found, weights, p, training: (
-            training and weights.size(-1) == 1 and found[0] == 0 and found[1] < math.inf and not found[3]
+            training
+            and weights.size(-1) == 1
+            and found.share == 0
+            and found.smallest_factor < math.inf
+            and not found.rows_sum_to_1
         ),
-        "one draw for all queries": _dropped_alike(4),
-        "one draw for all keys": _dropped_alike(5),
-        "one draw for all sentences": _dropped_alike(6),
-        "one draw for all weights": lambda found, weights, p, training: training and p > 0 and found[0] in (0, 1),
+        "one draw for all queries": _dropped_alike("same_keys"),
+        "one draw for all keys": _dropped_alike("whole_queries"),
+        "one draw for all sentences": _dropped_alike("same_in_batch"),
+        "one draw for all weights": lambda found, weights, p, training: training and p > 0 and found.share in (0, 1),
         "a key that never falls": lambda found, weights, p, training: (
-            not found[8] if training and p and 0 < found[0] < 1 and math.isfinite(found[2]) else None
+            not found.each_key_falls
+            if training and p and 0 < found.share < 1 and math.isfinite(found.largest_factor)
+            else None
         ),
         "as many in every row": lambda found, weights, p, training: (
-            found[9] if training and 0 < found[0] < 1 and bool((weights != 0).all()) else None
+            found.same_count_in_rows if training and 0 < found.share < 1 and bool((weights != 0).all()) else None
         ),
         "as many in every call": lambda found, weights, p, training: (
-            found[11] and not found[7] if training and p and bool((weights != 0).all()) else None
+            found.same_count_again and not found.same_again if training and p and bool((weights != 0).all()) else None
         ),
         "the smallest fall": lambda found, weights, p, training: (
-            found[12] if training and p and 0 < found[0] < 1 else None
+            found.smallest_fall if training and p and 0 < found.share < 1 else None
         ),
-        "mirrored draws": lambda found, weights, p, training: not found[10] if training and p else None,
+        "mirrored draws": lambda found, weights, p, training: not found.mirrored_fall if training and p else None,
         "the largest weights are spared": lambda found, weights, p, training: (
-            not found[13] if training and p and 0 < found[0] < 1 else None
+            not found.largest_fall if training and p and 0 < found.share < 1 else None
         ),
         "the diagonal is spared": lambda found, weights, p, training: (
-            not found[14] if training and p and 0 < found[0] < 1 else None
+            not found.diagonal_falls if training and p and 0 < found.share < 1 else None
         ),
     },
 )
@@ -548,8 +576,24 @@ class _WindowAttention(nn.Module):
         return F.dropout(weights, self.p, self.training) @ v
 
 
+class _Asked(NamedTuple):
+    """What a layer does without dropout, or, with dropout, what it does whatever the draw."""
+
+    out: Tensor | None = None
+    next_out: Tensor | None = None  # of the next call, without padding
+    has_buffer: bool | None = None  # of the shape (max_len, max_len)
+    share: float | None = None  # of the weights that became 0
+    smallest_factor: float | None = None  # on a weight that was kept
+    largest_factor: float | None = None
+    whole_keys: bool | None = None  # a dropped key is dropped with all its features
+    same_keys: bool | None = None  # all queries lose the same
+    same_again: bool | None = None  # in a second call
+    whole_queries: bool | None = None  # a query loses all keys or none
+    same_in_batch: bool | None = None
+    same_again_with_padding: bool | None = None
+
+
 def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, padding):
-    """Without dropout: the outputs of two calls. With dropout: what it does whatever the draw."""
     layer = answer(d_in, d_out, max_len, window, dropout).to(x)
     expected = {f"{name}.weight": (d_out, d_in) for name in _PROJECTIONS}
     shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
@@ -568,10 +612,10 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     if out is None:
         return None
     if isinstance(out, tuple | list):
-        return (out, None, _has_room_for_the_mask(layer, max_len), *[None] * 9)
+        return _Asked(out, has_buffer=_has_room_for_the_mask(layer, max_len))
     if padding is None:
         layer(x[:, :1])  # a short sentence, which leaves the layer as it was
-    return (out, layer(x), _has_room_for_the_mask(layer, max_len), *[None] * 9)
+    return _Asked(out, layer(x), _has_room_for_the_mask(layer, max_len))
 
 
 def _has_room_for_the_mask(layer, max_len):
@@ -593,17 +637,16 @@ def _describe_dropout(layer, window, x):
     once, twice = out.split(width, dim=-1)
     kept, visible = once != 0, mask.expand_as(weights)
     factors = (once / weights)[visible & kept]
-    return (
-        *[None] * 3,
-        round(1 - kept[visible].double().mean().item(), 1),
-        round(factors.min().item(), 3) if len(factors) else 0.0,
-        round(factors.max().item(), 3) if len(factors) else 0.0,
-        torch.equal(once.nan_to_num(), twice.nan_to_num()),
-        bool(((kept == kept.any(dim=1, keepdim=True)) | ~visible).all()),
-        torch.equal(out, again),
-        bool(((kept == kept.any(dim=2, keepdim=True)) | ~visible).all()),
-        bool((kept == kept[:1]).all()),
-        torch.equal(*padded),
+    return _Asked(
+        share=round(1 - kept[visible].double().mean().item(), 1),
+        smallest_factor=round(factors.min().item(), 3) if len(factors) else 0.0,
+        largest_factor=round(factors.max().item(), 3) if len(factors) else 0.0,
+        whole_keys=torch.equal(once.nan_to_num(), twice.nan_to_num()),
+        same_keys=bool(((kept == kept.any(dim=1, keepdim=True)) | ~visible).all()),
+        same_again=torch.equal(out, again),
+        whole_queries=bool(((kept == kept.any(dim=2, keepdim=True)) | ~visible).all()),
+        same_in_batch=bool((kept == kept[:1]).all()),
+        same_again_with_padding=torch.equal(*padded),
     )
 
 
@@ -611,8 +654,9 @@ def _drops(*, weights=True, whole, alike):
     """The sign of dropout in another place: do weights fall, with all features, and the same for all queries?"""
 
     def sign(found, *inputs):
-        share, _, _, *rest = found[3:9]
-        return share is not None and (share > 0, *rest) == (weights, whole, alike, False)
+        if found.share is None or found.same_again:
+            return False
+        return (found.share > 0, found.whole_keys, found.same_keys) == (weights, whole, alike)
 
     return sign
 
@@ -620,8 +664,8 @@ def _drops(*, weights=True, whole, alike):
 def _spoils_the_next_call(found, *inputs):
     if inputs[-1] is None or len(inputs[-2]) > 1:  # one sentence's padding in the buffer spoils a batch at once
         return None
-    with_padding = _build_and_ask(_WindowAttention, *inputs)[0]
-    return all(torch.allclose(out, with_padding, atol=1e-4) for out in found[:2])
+    with_padding = _build_and_ask(_WindowAttention, *inputs).out
+    return all(torch.allclose(out, with_padding, atol=1e-4) for out in (found.out, found.next_out))
 
 
 def _nan_where_nothing_is_seen(found, *inputs):
@@ -629,7 +673,8 @@ def _nan_where_nothing_is_seen(found, *inputs):
     if padding is None:
         return False
     seen = (make_sliding_window_mask(x.size(1), window, device=x.device) & padding).any(dim=-1)
-    return not seen.all() and torch.equal(found[0].isnan().all(dim=-1), ~seen) and not found[0][seen].isnan().any()
+    nan = found.out.isnan()
+    return not seen.all() and torch.equal(nan.all(dim=-1), ~seen) and not nan[seen].any()
 
 
 WindowAttention = Exercise(
@@ -654,17 +699,17 @@ WindowAttention = Exercise(
     gradients=True,
     chapter=5,
     signs={
-        "weights returned": lambda found, *inputs: isinstance(found[0], tuple | list),
+        "weights returned": lambda found, *inputs: isinstance(found.out, tuple | list),
         "hides the diagonal": lambda found, *inputs: (
-            None if found[0] is None or inputs[-1] is not None else not found[0][:, 0].any()
+            None if found.out is None or inputs[-1] is not None else not found.out[:, 0].any()
         ),
         "changes its buffer": _spoils_the_next_call,
         "nan in empty rows": _nan_where_nothing_is_seen,
         "dropout on the output": _drops(whole=False, alike=False),
         "dropout on the values": _drops(whole=False, alike=True),
         "one draw for all queries": _drops(whole=True, alike=True),
-        "one draw for all keys": lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[9],
-        "one draw for all sentences": lambda found, *inputs: found[3] is not None and 0 < found[3] < 1 and found[10],
+        "one draw for all keys": lambda found, *inputs: 0 < (found.share or 0) < 1 and found.whole_queries,
+        "one draw for all sentences": lambda found, *inputs: 0 < (found.share or 0) < 1 and found.same_in_batch,
         "dropout before the softmax": _drops(weights=False, whole=True, alike=True),
     },
 )

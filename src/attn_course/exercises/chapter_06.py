@@ -2,6 +2,7 @@
 
 import math
 from itertools import permutations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -258,6 +259,13 @@ def _three_projections(draw):
     yield "bfloat16", 7, 5, True, draw(2, 3, 7, dtype=torch.bfloat16)
 
 
+class _Projected(NamedTuple):
+    fused: Tensor  # what the fused layer computes
+    num_parameters: int
+    apart: Tensor  # what the three layers compute afterwards
+    fused_alone: Tensor  # what the fused layer computes when the three have been cleared
+
+
 def _fuse_and_project(answer, d_in, d_model, bias, x):
     """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
     three = nn.ModuleDict({name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS})
@@ -288,7 +296,7 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
         for parameter in three.parameters():
             parameter.zero_()
     learned = sum(parameter.requires_grad for parameter in fused.parameters())
-    return qkv, learned, apart, fused(x).detach()
+    return _Projected(qkv, learned, apart, fused(x).detach())
 
 
 def _a(value):
@@ -350,12 +358,12 @@ fuse_qkv = Exercise(
     },
     signs={
         "another order of the three": lambda found, d_in, d_model, bias, x: _in_another_order(
-            found[0], found[2], dim=-1
+            found.fused, found.apart, dim=-1
         ),
         "biases lost": lambda found, d_in, d_model, bias, x: (
-            None if x.dtype == torch.bfloat16 else bias and _differ_by_a_row(found[0], found[2])
+            None if x.dtype == torch.bfloat16 else bias and _differ_by_a_row(found.fused, found.apart)
         ),
-        "bias left in": lambda found, d_in, d_model, bias, x: not bias and found[1] == 2,
+        "bias left in": lambda found, d_in, d_model, bias, x: not bias and found.num_parameters == 2,
     },
 )
 
@@ -408,6 +416,15 @@ def _layers_to_move(draw):
     yield "float64", 6, 2, draw(3, 5, 6, dtype=torch.float64)
 
 
+class _Attended(NamedTuple):
+    in_proj_weight: Tensor
+    in_proj_bias: Tensor
+    out_proj_weight: Tensor
+    out_proj_bias: Tensor
+    out: Tensor
+    out_alone: Tensor  # when the layer has been cleared
+
+
 def _move_and_attend(answer, d_model, num_heads, x):
     """The moved weights, what they compute, and what they compute after the layer was cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
@@ -456,7 +473,7 @@ def _move_and_attend(answer, d_model, num_heads, x):
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.zero_()
-    return *moved, out, theirs(x, x, x)[0].detach()
+    return _Attended(*moved, out, theirs(x, x, x)[0].detach())
 
 
 _MOVED = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
@@ -475,32 +492,33 @@ def _moved(layer):
 
 
 def _right_move(d_model, num_heads, x):
-    return _move_and_attend(MultiHeadAttention.to_torch, d_model, num_heads, x)[:4]
+    return _move_and_attend(MultiHeadAttention.to_torch, d_model, num_heads, x)
 
 
 def _transposed(found, d_model, num_heads, x):
     """Whether the projections' matrices are the layer's transposed, or the output projection's is."""
     right = _right_move(d_model, num_heads, x)
-    three = torch.cat([matrix.T for matrix in right[0].chunk(3)])
-    return torch.allclose(found[0], three) or torch.allclose(found[2], right[2].T)
+    three = torch.cat([matrix.T for matrix in right.in_proj_weight.chunk(3)])
+    return torch.allclose(found.in_proj_weight, three) or torch.allclose(found.out_proj_weight, right.out_proj_weight.T)
 
 
 def _take_turns(found, d_model, num_heads, x):
     """Whether queries, keys and values alternate, row by row or head by head."""
-    right = _right_move(d_model, num_heads, x)[0]
+    right = _right_move(d_model, num_heads, x).in_proj_weight
     return any(
-        torch.allclose(found[0], right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2))
+        torch.allclose(found.in_proj_weight, right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2))
         for parts in (d_model, num_heads)
     )
 
 
 def _unmoved(*wrong):
-    """A sign: of the four moved tensors these, by their places, are not the layer's, and biases among them zero."""
+    """A sign: of the four moved tensors these are not the layer's, and biases among them are zero."""
 
     def sign(found, d_model, num_heads, x):
         right = _right_move(d_model, num_heads, x)
-        differ = [i for i in range(4) if not torch.allclose(found[i], right[i])]
-        return differ == list(wrong) and not any(found[i].any() for i in wrong if i in (1, 3))
+        moved = [name for name in _Attended._fields if name.startswith(("in_proj", "out_proj"))]
+        differ = {name for name in moved if not torch.allclose(getattr(found, name), getattr(right, name))}
+        return differ == set(wrong) and not any(getattr(found, name).any() for name in wrong if name.endswith("bias"))
 
     return sign
 
@@ -508,7 +526,9 @@ def _unmoved(*wrong):
 def _shares(found, d_model, num_heads, x):
     """Whether the module computes the right thing, and another one when the layer has been cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
-    return torch.allclose(found[4], layer(x)[0], atol=1e-5) and not torch.allclose(found[5], found[4], atol=1e-5)
+    return torch.allclose(found.out, layer(x)[0], atol=1e-5) and not torch.allclose(
+        found.out_alone, found.out, atol=1e-5
+    )
 
 
 move_to_torch = Exercise(
@@ -522,15 +542,15 @@ move_to_torch = Exercise(
     signs={
         "matrices transposed": _transposed,
         "another order of the three": lambda found, d_model, num_heads, x: _in_another_order(
-            found[0], _right_move(d_model, num_heads, x)[0], dim=0
+            found.in_proj_weight, _right_move(d_model, num_heads, x).in_proj_weight, dim=0
         ),
         "queries, keys and values interleaved": _take_turns,
-        "projections' biases forgotten": _unmoved(1),
-        "projections forgotten": _unmoved(0, 1),
-        "output projection forgotten": _unmoved(2, 3),
-        "output bias forgotten": _unmoved(3),
-        "biases forgotten": _unmoved(1, 3),
-        "nothing moved": _unmoved(0, 1, 2, 3),
+        "projections' biases forgotten": _unmoved("in_proj_bias"),
+        "projections forgotten": _unmoved("in_proj_weight", "in_proj_bias"),
+        "output projection forgotten": _unmoved("out_proj_weight", "out_proj_bias"),
+        "output bias forgotten": _unmoved("out_proj_bias"),
+        "biases forgotten": _unmoved("in_proj_bias", "out_proj_bias"),
+        "nothing moved": _unmoved("in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias"),
         "shares memory": _shares,
     },
 )

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -68,6 +69,13 @@ def _word(number):
     return first + second * (number % 3)
 
 
+class _Entries(NamedTuple):
+    count: int
+    ids: Tensor | None  # sorted
+    special: str  # the special words with their ids
+    words: str  # the others, in the order of their ids
+
+
 def _entries(answer, sentences, min_count):
     """A dict as things that can be compared and named."""
     found = answer(sentences, min_count)
@@ -81,14 +89,14 @@ def _entries(answer, sentences, min_count):
     if not all(_is_whole(i) for i in found.values()):
         if all(type(i) is int and isinstance(word, str) for i, word in found.items()):
             follow = max(found) - min(found) < len(found)
-            return len(found), None, "ids to words" if follow else "numbers to words", ""
+            return _Entries(len(found), None, "ids to words" if follow else "numbers to words", "")
         raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
         raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
     found = {word: int(i) for word, i in found.items()}
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
-    return (
+    return _Entries(
         len(found),
         torch.tensor(sorted(found.values()), dtype=torch.long),
         ", ".join(special),
@@ -121,11 +129,11 @@ build_vocabulary = Exercise(
     chapter=10,
     signs={
         "special ids in another order": lambda found, sentences, least: (
-            _has_other_ids(found[2])
-            and torch.equal(found[1], torch.arange(found[0]))
-            and found[3] == _entries(_vocabulary, sentences, least)[3]
+            _has_other_ids(found.special)
+            and torch.equal(found.ids, torch.arange(found.count))
+            and found.words == _entries(_vocabulary, sentences, least).words
         ),
-        "ids to words": lambda found, sentences, least: found[2] == "ids to words" if found[0] else None,
+        "ids to words": lambda found, sentences, least: found.special == "ids to words" if found.count else None,
         "counts instead of ids": lambda found, sentences, least: _holds_counts(found, sentences, least),
     },
 )
@@ -151,7 +159,7 @@ def _holds_counts(found, sentences, least):
     if not counts:
         return None
     alone = sorted(counts.values())
-    return found[1].tolist() in (alone, sorted([*alone, *SPECIAL.values()])) and found[3] == " ".join(
+    return found.ids.tolist() in (alone, sorted([*alone, *SPECIAL.values()])) and found.words == " ".join(
         sorted(counts, key=lambda word: (counts[word], word))
     )
 
@@ -549,6 +557,13 @@ def _some_lengths(draw):
     yield "no sentence", [], 7
 
 
+class _Buckets(NamedTuple):
+    indices: Tensor  # all, sorted
+    count: int
+    lengths: str  # those in each bucket
+    fit: bool  # no bucket is too large
+
+
 def _described(answer, lengths, max_cells):
     found = answer(lengths, max_cells)
     if found is None:
@@ -564,7 +579,7 @@ def _described(answer, lengths, max_cells):
     indices = [i for bucket in found for i in bucket]
     # Indices that are none come last, whatever they are.
     known = [[lengths[i] for i in b if 0 <= i < len(lengths)] for b in found]
-    return (
+    return _Buckets(
         torch.tensor(sorted(indices), dtype=torch.long),
         len(found),
         "; ".join(" ".join(map(str, sorted(b))) for b in sorted(known, key=sorted)),
@@ -633,29 +648,31 @@ fill_buckets = Exercise(
     signs={
         "sentence lost at the edge": lambda found, lengths, most: (
             any(
-                torch.equal(found[0], lost[0]) and found[1:] == lost[1:]
+                torch.equal(found.indices, lost.indices) and found[1:] == lost[1:]
                 for lost in (_described(answer, lengths, most) for answer in _LOST_AT_THE_EDGE)
             )
             if lengths
             else None
         ),
         "an empty bucket": lambda found, lengths, most: (
-            found[1] > _described(_walk, lengths, most)[1]
-            and torch.equal(found[0], torch.arange(len(lengths)))
-            and found[2].strip("; ") == _described(_walk, lengths, most)[2]
+            found.count > _described(_walk, lengths, most).count
+            and torch.equal(found.indices, torch.arange(len(lengths)))
+            and found.lengths.strip("; ") == _described(_walk, lengths, most).lengths
         ),
         "a bucket for each length": lambda found, lengths, most: (
-            torch.equal(found[0], torch.arange(len(lengths)))
-            and found[2] in (_described(_by_length, lengths, most)[2], _described(_each_length_alone, lengths, most)[2])
+            torch.equal(found.indices, torch.arange(len(lengths)))
+            and found.lengths
+            in (_described(_by_length, lengths, most).lengths, _described(_each_length_alone, lengths, most).lengths)
         ),
         "one bucket": lambda found, lengths, most: (
-            found[1] == 1 and torch.equal(found[0], torch.arange(len(lengths))) if lengths else None
+            found.count == 1 and torch.equal(found.indices, torch.arange(len(lengths))) if lengths else None
         ),
         "one list for all buckets": lambda found, lengths, most: (
             (
                 lengths != []
-                and torch.equal(found[0], _described(_THE_SAME_LIST, lengths, most)[0])
-                and found[1:3] == _described(_THE_SAME_LIST, lengths, most)[1:3]
+                and torch.equal(found.indices, _described(_THE_SAME_LIST, lengths, most).indices)
+                and found.count == _described(_THE_SAME_LIST, lengths, most).count
+                and found.lengths == _described(_THE_SAME_LIST, lengths, most).lengths
             )
             or (None if not lengths else False)
         ),

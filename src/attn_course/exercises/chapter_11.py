@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -362,6 +363,19 @@ def _curves(draw):
     yield "losses that differ in the ninth digit", (1.0, 1.0 - 1e-9, 2.0), 2
 
 
+class _Trained(NamedTuple):
+    """What training leaves behind; a parameter or buffer has moved by k + 1 after epoch k."""
+
+    weight: float
+    bias: float
+    buffer: float
+    best_epoch: int  # as it was returned
+    num_epochs: int  # calls of run_epoch
+    overwritten: str  # methods of the model
+    own_parameter: float  # of the model itself
+    layer_buffer: float
+
+
 def _train_and_look(answer, losses, width):
     """Weights and buffer that the model is left with, the epoch returned, and the calls made."""
     model = _Moves(width).to(default_device(torch.float64))
@@ -387,7 +401,7 @@ def _train_and_look(answer, losses, width):
         _moved_by(state[name] - start[name])
         for name in ("linear.weight", "linear.bias", "seen", "scale", "counts.running")
     )
-    return weight, bias, seen, best, run_epoch.epoch, ", ".join(overwritten), scale, running
+    return _Trained(weight, bias, seen, best, run_epoch.epoch, ", ".join(overwritten), scale, running)
 
 
 def _moved_by(moves):
@@ -409,7 +423,7 @@ def _keep_best(model, run_epoch, num_epochs):
 
 def _nothing_kept(found, losses, width):
     """Whether the weights are those from before the first epoch, although all were run and losses were above 0."""
-    return found[0] == found[2] == 0 and found[4] == len(losses) and min(losses) > 0
+    return found.weight == found.buffer == 0 and found.num_epochs == len(losses) and min(losses) > 0
 
 
 keep_best = Exercise(
@@ -432,8 +446,8 @@ keep_best = Exercise(
         "gradients off": lambda model, run_epoch, num_epochs: torch.no_grad()(_keep_best)(model, run_epoch, num_epochs),
     },
     signs={
-        "model returned": lambda found, losses, width: isinstance(found[3], nn.Module),
-        "too few epochs": lambda found, losses, width: found[4] < len(losses),
+        "model returned": lambda found, losses, width: isinstance(found.best_epoch, nn.Module),
+        "too few epochs": lambda found, losses, width: found.num_epochs < len(losses),
         "lowest starts too low": _nothing_kept,
     },
 )
@@ -494,6 +508,16 @@ def _batches(draw):
     yield "views", [tuple(map(_transposed, batch)) for batch in batches], *others
 
 
+class _Evaluated(NamedTuple):
+    loss: float
+    dropped: bool  # dropout was on while the model ran
+    recorded: bool  # a graph was recorded
+    gradients: bool  # these are on afterwards
+    training: bool  # the model's mode afterwards
+    dropout_training: bool
+    learns: bool  # the weights still require a gradient
+
+
 def _evaluate_and_look(answer, batches, table, training):
     model = _Watched(table, training)
     try:
@@ -504,7 +528,7 @@ def _evaluate_and_look(answer, batches, table, training):
     record, learns = model.record, model.table.requires_grad
     if loss is None and record.calls == 0:
         return None
-    return loss, record.dropped, record.recorded, gradients, model.training, model.dropout.training, learns
+    return _Evaluated(loss, record.dropped, record.recorded, gradients, model.training, model.dropout.training, learns)
 
 
 def _evaluate(model, batches):
@@ -537,6 +561,6 @@ evaluate = Exercise(
     use=_evaluate_and_look,
     chapter=11,
     signs={
-        "a tensor instead of a number": lambda found, *inputs: isinstance(found[0], Tensor) and found[0].dim() == 0,
+        "a tensor instead of a number": lambda found, *inputs: isinstance(found.loss, Tensor) and found.loss.dim() == 0,
     },
 )

@@ -1208,6 +1208,8 @@ def _without_graph(found: Any) -> Any:
     """A result without what autograd keeps for its gradient."""
     if isinstance(found, Tensor):
         return found.detach()
+    if isinstance(found, tuple) and hasattr(found, "_make"):  # a NamedTuple
+        return found._make(map(_without_graph, found))
     return type(found)(map(_without_graph, found)) if type(found) in (list, tuple) else found
 
 
