@@ -71,7 +71,6 @@ accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerat
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
-	@$(PY) tests/mistakes_page.py
 	@$(PY) scripts/minutes.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
@@ -82,7 +81,7 @@ address:  ## for whoever publishes a copy: write its address everywhere (URL=htt
 	@$$(command -v $(PY) || command -v python3) scripts/address.py $(URL)
 
 clean:  ## remove what was built; .venv stays
-	rm -rf _build .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis src/*.egg-info book/mistakes*.md
 	find book notebooks scripts src tests \( -name __pycache__ -o -name .ruff_cache \) -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- files

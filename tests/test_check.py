@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, wraps
 
-import mistakes_page
 import numpy as np
 import pytest
 import torch
@@ -23,7 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.exercises.engine.mutants import Mutant
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     EVERY_CHECK_KNOWS,
@@ -133,7 +132,7 @@ def test_a_wrong_answer_hears_of_its_own_mistake(answer):
 
 def made_by(mistake: Mistake, right: Callable) -> Callable:
     """The wrong answer that defines a mistake, in the form (function or class) that the check expects."""
-    answer = mistake.answer.answer if isinstance(mistake.answer, Mutant) else mistake.answer
+    answer = mistake.answer.answer if isinstance(mistake.answer, Edited) else mistake.answer
     if inspect.isclass(right) and not inspect.isclass(answer):  # a function that makes the layer
         return type(right.__name__, (), {"__new__": lambda cls, *sizes, **more: answer(*sizes, **more)})
     return answer
@@ -328,20 +327,6 @@ def check_invites() -> str:
     return "Put your code in the place of the dots and run this cell again."
 
 
-def test_the_pages_of_mistakes_say_what_the_checks_say_today():
-    written = {path: path.read_text(encoding="utf-8") for path in mistakes_page.BOOK.glob("mistakes*.md")}
-    assert written == mistakes_page.pages(), "`make notebooks` writes the pages"
-
-
-def test_every_mistake_stands_under_its_exercise_on_the_page_of_its_chapter():
-    pages = mistakes_page.pages()
-    for name, exercise in BOOK.items():
-        page = pages[mistakes_page.chapter_page(exercise.chapter)]
-        own = page.split(f"(mistakes-{exercise.chapter}-{exercise.number})=")[1].split("\n(mistakes-")[0]
-        listed = re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE)
-        assert listed == list(getattr(check, name).mistakes), name
-        leads = re.findall(r"\]\(\.\./notebooks/(\d+)_\w+\.html#([\w-]+)\)", own)
-        assert {int(chapter) for chapter, _ in leads[:1]} == {exercise.chapter}
 
 
 def test_a_line_of_the_solution_is_seen_and_a_learners_own_is_not():

@@ -2,7 +2,7 @@
 
 The links that it makes are in crosslinks.py, its formulas in mathematics.py, its search in searching.py, the small
 figure of its first page in first_answer.py, cells that run in the page in live_cells.py, the translator in the page in
-translating.py, and what makes its pages light in lighter.py.
+translating.py, the pages of mistakes in mistakes.py, and what makes its pages light in lighter.py.
 """
 
 import json
@@ -261,6 +261,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("facts")
     app.setup_extension("first_answer")
     app.setup_extension("mathematics")
+    app.setup_extension("mistakes")
     app.setup_extension("searching")
     app.setup_extension("live_cells")
     app.setup_extension("translating")

@@ -17,6 +17,7 @@ NUMBER = re.compile(r"(\d+\.\d+)\s")
 # "section 3.4", "Sections 2.2, 2.3 and 2.5", but not the "section 3.2.1" that only a paper has.
 SAID = re.compile(r"\b[Ss]ections?\s(?:\d+\.\d+(?:,\s|\sand\s|\sor\s|\sto\s)?)+(?![\d.]*\d)")
 ONE = re.compile(r"\d+\.\d+")
+MISTAKES = "book/mistakes"  # pages on which every section is one of a chapter
 OF_A_PAPER = re.compile(r"\bpapers?\b|\bet al\.|\bappendix\b", re.IGNORECASE)
 
 
@@ -84,7 +85,7 @@ def link_sections(app: Sphinx, page: str, doctree: nodes.document) -> None:
     for block in list(doctree.findall(lambda node: isinstance(node, nodes.paragraph | nodes.term))):
         found: dict[nodes.Text, list[tuple[int, int, Section]]] = {}
         for text, start, stop, of_a_paper in sentences(block):
-            if of_a_paper:
+            if of_a_paper and not page.startswith(MISTAKES):
                 continue
             for said in SAID.finditer(text.astext(), start, stop):
                 numbers = list(ONE.finditer(text.astext(), said.start(), said.end()))

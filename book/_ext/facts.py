@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import minutes
+import mistakes
 import yaml
 from sphinx.application import Sphinx
 
@@ -34,8 +35,7 @@ def bibtex(citation: dict[str, Any]) -> str:
 
 def facts(root: Path = ROOT) -> dict[str, str]:
     chapters = minutes.chapters()
-    page = (root / "book" / "mistakes.md").read_text(encoding="utf-8")
-    mistakes, exercises = map(int, re.search(r"(\d+) mistakes in (\d+) exercises", page).groups())
+    known, exercises = mistakes.count()
 
     def core(numbers: range) -> str:
         return minutes.hours(sum(minutes.rounded(c.core.minutes) for c in chapters if c.number in numbers))
@@ -44,7 +44,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     return {
         "chapters": str(len(chapters)),
         "exercises": str(exercises),
-        "known_mistakes": f"{mistakes:,}",
+        "known_mistakes": f"{known:,}",
         "hours": core(everything),
         "hours_with_details": minutes.hours(sum(minutes.rounded(c.whole.minutes) for c in chapters)),
         "hours_of_exercises": minutes.hours(sum(c.exercises.total() for c in chapters)),

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import attention_book as book
 import facts
+import mistakes
 
 HTML = ROOT / "_build" / "html"
 
@@ -96,7 +97,7 @@ def test_a_book_without_an_address_has_no_social_cards():
 
 def test_the_first_page_says_what_the_others_count(tmp_path):
     known = facts.facts()
-    page = (ROOT / "book" / "mistakes.md").read_text(encoding="utf-8")
+    page = mistakes.pages()["mistakes.md"]
     assert f"{known['known_mistakes'].replace(',', '')} mistakes in {known['exercises']} exercises" in page
     assert int(known["chapters"]) == len(list(NOTEBOOKS.glob("*.ipynb")))
     source = ["{{ exercises }} of {{chapters}}"]

@@ -1,0 +1,163 @@
+"""Write the pages of mistakes when the book is built: what the check of each exercise knows, and what it says.
+
+The sentences are those of the checks, which come from src/attn_course/exercises/chapter_NN.md. The edits in that file
+are left out, since they show the solution; crosslinks.py makes links of the sections that a sentence names.
+"""
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import minutes
+from docutils.nodes import make_id
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+from attn_course import check
+from attn_course.exercises.engine.exercise import EVERY_CHECK_KNOWS
+
+BOOK = Path(__file__).parents[1]
+EXERCISE = re.compile(r"Exercise (\d+)\.(\d+) · (.+) \(◦{1,3}, \d+ min\)")
+CHECK = re.compile(r"^check\.(\w+)\(\1\)$", re.MULTILINE)
+LEAST = 3  # exercises that know a mistake, to be one that comes back
+
+INDEX = """\
+# Mistakes this book answers
+
+Every exercise hands your answer to a check.
+The check runs your answer on random inputs of many sizes, and compares it with a right answer and with answers that make a known mistake.
+If your answer agrees with one of them, the check names the mistake.
+
+The checks know {mistakes} mistakes in {exercises} exercises, and these pages list them all.
+Every check also recognises general mistakes, such as a wrong axis or a constant factor.
+The tests of the course make each mistake of these pages, and demand that the check refuses the answer and names the mistake.
+
+## What the checks say, chapter by chapter
+
+If you want to find your own mistakes first, come here afterwards.
+
+{chapters}
+
+## The mistakes that come back
+
+The same mistake has the same name wherever it is made.
+These are known to at least {least} exercises; the others stand on the pages of their chapters.
+Exercise 3.2 is the second of chapter 3, and each number leads to what its check says.
+
+{table}
+"""  # noqa: E501
+
+CHAPTER = """\
+# Mistakes of chapter {number}
+
+What the checks of [{title}](../notebooks/{file}) say, and to which mistake.
+The [other chapters](mistakes.md) have pages of their own.
+
+{exercises}
+"""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    chapter: int
+    number: int
+    title: str
+    heading: str
+    name: str  # of its check
+
+    @property
+    def label(self) -> str:
+        return f"mistakes-{self.chapter}-{self.number}"
+
+    @property
+    def mistakes(self) -> dict[str, str]:
+        """What the check says, by the name of the mistake."""
+        known = getattr(check, self.name).mistakes
+        symptoms = {name: "" if m.answer or m.sign else f"{EVERY_CHECK_KNOWS[name]} " for name, m in known.items()}
+        return {name: symptoms[name] + mistake.says for name, mistake in known.items()}
+
+
+@cache
+def exercises() -> list[Exercise]:
+    """The exercises of all chapters that have a check, in order."""
+    found = []
+    for chapter in minutes.chapters():
+        match = None
+        for cell in json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]:
+            for _, title in minutes.headings(cell):
+                match = EXERCISE.fullmatch(title)
+            if match and cell["cell_type"] == "code" and (called := CHECK.search(minutes.source(cell))):
+                found.append(Exercise(int(match[1]), int(match[2]), match[3], match[0], called[1]))
+    return found
+
+
+def count() -> tuple[int, int]:
+    """How many mistakes the checks know, and in how many exercises."""
+    return sum(len(exercise.mistakes) for exercise in exercises()), len(exercises())
+
+
+def pages() -> dict[str, str]:
+    """The index and the page of each chapter, by the names of their files."""
+    mistakes, number = count()
+    rows, written = ["| chapter | exercises | mistakes they know |", "|---|---|---|"], {}
+    for chapter in minutes.chapters():
+        own = [exercise for exercise in exercises() if exercise.chapter == chapter.number]
+        name, title = f"mistakes_{chapter.number:02d}.md", f"{chapter.number} · {chapter.title}"
+        rows.append(f"| [{title}]({name}) | {len(own)} | {sum(len(exercise.mistakes) for exercise in own)} |")
+        listed = "\n\n".join(section(exercise, chapter.path) for exercise in own)
+        written[name] = CHAPTER.format(number=chapter.number, title=title, file=chapter.path.name, exercises=listed)
+    index = INDEX.format(mistakes=mistakes, exercises=number, chapters="\n".join(rows), least=LEAST, table=table())
+    return {"mistakes.md": index, **written}
+
+
+def section(exercise: Exercise, notebook: Path) -> str:
+    """The mistakes of one exercise."""
+    address = f"../notebooks/{notebook.stem}.html#{make_id(exercise.heading)}"
+    lines = [f"- *{name}*: {escape(says)}" for name, says in exercise.mistakes.items()]
+    return "\n".join(
+        [
+            f"({exercise.label})=",
+            f"## {exercise.chapter}.{exercise.number} · {exercise.title}",
+            "",
+            f"[To the exercise]({address}){{.external}}",
+            "",
+            *lines,
+        ]
+    )
+
+
+def table() -> str:
+    """One row for each mistake that several exercises know; those that most know first."""
+    known = defaultdict(list)
+    for exercise in exercises():
+        for mistake in exercise.mistakes:
+            known[mistake].append(f"[{exercise.chapter}.{exercise.number}](#{exercise.label})")
+    often = sorted((m for m in known if len(known[m]) >= LEAST), key=lambda mistake: (-len(known[mistake]), mistake))
+    return "\n".join(["| mistake | exercises |", "|---|---|", *(f"| {m} | {', '.join(known[m])} |" for m in often)])
+
+
+def escape(sentence: str) -> str:
+    """Keep Markdown from reading signs of the sentence as its own, but for code between backticks."""
+    parts = sentence.split("`")
+    for index in range(0, len(parts), 2):
+        for sign in "\\*_$<[":
+            parts[index] = parts[index].replace(sign, f"\\{sign}")
+    return "`".join(parts)
+
+
+def write_pages(app: Sphinx, config: Config) -> None:
+    """Write what differs; _toc.yml names the pages, and git ignores them."""
+    if Path(app.srcdir) == BOOK.parent:
+        for name, text in pages().items():
+            path = BOOK / name
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("config-inited", write_pages)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,56 @@
+"""The pages of mistakes: each mistake under its exercise, without its edit, and written where the course is built."""
+
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+from read_chapters import NOTEBOOKS, ROOT
+
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import mistakes
+
+from attn_course import check
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return mistakes.pages()
+
+
+def test_every_exercise_stands_on_the_page_of_its_chapter_with_all_its_mistakes(pages):
+    assert sorted(exercise.name for exercise in mistakes.exercises()) == sorted(check.__all__)
+    for exercise in mistakes.exercises():
+        page = pages[f"mistakes_{exercise.chapter:02d}.md"]
+        own = page.split(f"({exercise.label})=")[1].split("\n(mistakes-")[0]
+        assert re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE) == list(getattr(check, exercise.name).mistakes)
+    assert len(pages) == 1 + len(list(NOTEBOOKS.glob("*.ipynb")))
+
+
+def test_a_page_shows_no_edit_of_the_solution(pages):
+    assert "~(causal & real)" in (ROOT / "src/attn_course/exercises/chapter_05.md").read_text("utf-8")
+    assert not [name for name, text in pages.items() if "<!--" in text or "~(causal" in text]
+
+
+def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):
+    assert (
+        "- *changes its input*: What was handed in is something else afterwards. The weights" in pages["mistakes_05.md"]
+    )
+
+
+def test_signs_of_markdown_are_escaped_outside_of_code():
+    assert mistakes.escape("num_queries < 2, `a_b * c`") == r"num\_queries \< 2, `a_b * c`"
+
+
+def test_pages_are_written_where_they_differ_and_for_no_other_book(tmp_path, monkeypatch):
+    monkeypatch.setattr(mistakes, "BOOK", tmp_path / "book")
+    monkeypatch.setattr(mistakes, "pages", lambda: {"mistakes.md": "new", "mistakes_00.md": "same"})
+    mistakes.BOOK.mkdir()
+    (mistakes.BOOK / "mistakes_00.md").write_text("same")
+    before = (mistakes.BOOK / "mistakes_00.md").stat().st_mtime_ns
+    mistakes.write_pages(SimpleNamespace(srcdir=tmp_path / "another"), None)
+    assert not (mistakes.BOOK / "mistakes.md").exists()
+    mistakes.write_pages(SimpleNamespace(srcdir=tmp_path), None)
+    assert (mistakes.BOOK / "mistakes.md").read_text() == "new"
+    assert (mistakes.BOOK / "mistakes_00.md").stat().st_mtime_ns == before
