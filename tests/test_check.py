@@ -22,7 +22,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     EVERY_CHECK_KNOWS,
@@ -33,6 +32,7 @@ from attn_course.exercises.engine.exercise import (
     Random,
     _Run,
 )
+from attn_course.exercises.engine.mutants import Edited
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -325,8 +325,6 @@ def test_a_check_knows_the_defaults_of_the_starter_cell(name):
 
 def check_invites() -> str:
     return "Put your code in the place of the dots and run this cell again."
-
-
 
 
 def test_a_line_of_the_solution_is_seen_and_a_learners_own_is_not():

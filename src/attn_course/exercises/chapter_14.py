@@ -18,9 +18,7 @@ from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
 from attn_course.exercises.engine.exercise import (
     CHANGES_ITS_INPUT,
     FLOAT32_INSIDE,
-    NO_GRADIENT,
     Exercise,
-    Mistake,
     Remark,
     set_parameters,
     weights_and_gradient,
@@ -221,152 +219,53 @@ stable_quiet = Exercise(
     right=lambda x, dim=-1: quiet_softmax(x.double(), dim).to(x),  # half precision is held to what is right
     use=_weights_and_gradient,
     returns=("weights", "the gradient of the scores", "the sum of the weights"),
-    mistakes={
-        "plain softmax": Mistake(
-            "Every row of your weights sums to 1, so your function is the plain softmax. The denominator needs an "
-            "additional 1. See section 14.6.",
-            lambda x, dim: torch.softmax(x, dim),
+    chapter=14,
+    answers={
+        "plain softmax": lambda x, dim: torch.softmax(x, dim),
+        "softmax over everything": lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
+        "weight of the zero returned": lambda x, dim: torch.softmax(
+            torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
         ),
-        "one stays one": Mistake(
-            "Low scores get large weights, and 1 and 7 give 0.4994. If you subtract m from the scores, the 1 in the "
-            "denominator must become e^−m. See section 14.7.",
-            sign=lambda found, x, dim: torch.allclose(
-                found[0],
-                burn_quiet_softmax_2023(x, dim),
-                rtol=5e-3 if x.dtype == torch.float16 else 1e-3,
-                equal_nan=True,
-            ),
+        "a zero for each score": lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(
+            dim, 0, x.size(dim)
         ),
-        "zero shifted the wrong way": Mistake(
-            "Rows with a high score get weights close to 0. The 1 became e^m, where m is the largest score, but it "
-            "must become e^−m. See section 14.7.",
-            sign=lambda found, x, dim: (
-                torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
-                and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
-            ),
+        "no gradient": _detached,
+        "float32 whatever comes in": _float32,
+        "denominator detached": _without_gradient_of_sum,
+        "numerator detached": _without_gradient_of_numerator,
+        "axis of the sum lost": _axis_lost,
+        "−∞ as a score of 0": _minus_infinity_as_0,
+        "rows with a −∞ taken for empty": _rows_with_minus_infinity_as_empty,
+        "a one for the zero": lambda x, dim: softmax(
+            torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim
+        ).narrow(dim, 0, x.size(dim)),
+    },
+    signs={
+        "one stays one": lambda found, x, dim: torch.allclose(
+            found[0],
+            burn_quiet_softmax_2023(x, dim),
+            rtol=5e-3 if x.dtype == torch.float16 else 1e-3,
+            equal_nan=True,
         ),
-        "one maximum for all": Mistake(
-            "Some weights are NaN if a tensor has many rows of large scores. Subtract the maximum of each row, not "
-            "the maximum of the whole tensor. See section 14.7.",
-            sign=lambda found, x, dim: (
-                bool(found[0].isnan().any())
-                and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
-            ),
+        "zero shifted the wrong way": lambda found, x, dim: (
+            torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
+            and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
         ),
-        "softmax overflows": Mistake(
-            "Large scores give NaN, because exponentials overflow or all of them become 0. Subtract the largest "
-            "exponent of each row first. See section 14.7.",
-            sign=_large_scores_give_nan,
+        "one maximum for all": lambda found, x, dim: (
+            bool(found[0].isnan().any())
+            and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
         ),
-        "empty rows along the last axis only": Mistake(
-            "If all scores along another axis than the last are −∞, the weights are NaN. Look for such scores along "
-            "`dim`. See section 14.7.",
-            sign=_empty_columns_are_nan,
-        ),
-        "nan in empty rows": Mistake(
-            "A row of −∞ gives NaN, but its weights should be 0. The cause is −∞ − (−∞) or −∞ · 0. Which other "
-            "exponent is in the denominator? See section 14.7.",
-            sign=_empty_rows_are_nan,
-        ),
-        "nan in the gradient": Mistake(
-            "The gradient contains NaN although the weights do not. An intermediate result is ∞ or NaN. See section "
-            "14.7.",
-            sign=_gradient_is_nan,
-        ),
-        "softmax over a fixed axis": Mistake(
-            "If `dim` is not the last axis, a part of your function still works along the last axis. Every step must "
-            "use `dim`. See section 14.7.",
-            sign=lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
-        ),
-        "softmax over everything": Mistake(
-            "Your function divides by one sum over all scores. Each row needs its own sum. See section 14.6.",
-            lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
-        ),
-        "weight of the zero returned": Mistake(
-            "Your result has one weight too many, which belongs to the appended zero. Remove this weight after the "
-            "softmax. See section 14.6.",
-            lambda x, dim: torch.softmax(torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim),
-        ),
-        "first column cut off": Mistake(
-            "Your function keeps the weight of the appended zero and removes the weight of a score. Cut at the end "
-            "where you appended the zero. See section 14.6.",
-            sign=lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
-        ),
-        "a zero for each score": Mistake(
-            "Your function appends one zero for each score. The denominator needs only one additional 1. See section "
-            "14.6.",
-            lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(dim, 0, x.size(dim)),
-        ),
-        "percents lost in half precision": Mistake(
-            "The weights are inaccurate in half precision only. Numbers near 300 have steps of a quarter there, so "
-            "subtract the largest score before you add anything. See section 14.7.",
-            sign=_percents_lost_in_half,
-        ),
-        "no gradient": Mistake(
-            "The scores get no gradient. Only the maximum may be detached. See section 14.7.",
-            _detached,
-        ),
-        "float32 whatever comes in": Mistake(
-            "The weights are float32 although the scores have another type. The result must have the type of the "
-            "scores. See section 14.7.",
-            _float32,
-        ),
-        "denominator detached": Mistake(
-            "The gradient treats the denominator as a constant, but the denominator depends on the scores. Only the "
-            "maximum may be detached. See section 14.7.",
-            _without_gradient_of_sum,
-        ),
-        "numerator detached": Mistake(
-            "The gradient treats the numerator as a constant, but the numerator depends on the scores. Only the "
-            "maximum may be detached. See section 14.7.",
-            _without_gradient_of_numerator,
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Your function changes its input, but the caller may need the scores again. Work on a copy. See section "
-            "5.17."
-        ),
-        "scores cut off": Mistake(
-            "Very large scores that differ get the same weight. If you subtract the largest exponent, you need not "
-            "limit any score. See section 14.7.",
-            sign=_scores_cut_off,
-        ),
-        "something added to the sum": Mistake(
-            "The weights are slightly too small, as if a small number were added to the sum. The sum is never 0, so "
-            "it needs no such number. See section 14.7.",
-            sign=_a_little_too_small,
-        ),
-        "axis of the sum lost": Mistake(
-            "The maximum and the sum have lost their axis, so they do not fit the rows. Use keepdim=True. See section "
-            "14.7.",
-            _axis_lost,
-        ),
-        "zero left out of the maximum": Mistake(
-            "A row of −∞ gives NaN, and so does the gradient of scores far below 0. Take the maximum of the scores "
-            "and 0. See section 14.7.",
-            sign=_nan_below_zero,
-        ),
-        "−∞ as a score of 0": Mistake(
-            "A score of −∞ takes weight from the other scores, as a score of 0 does. Its exponential is 0, so it "
-            "should add nothing to the sum. See section 14.7.",
-            _minus_infinity_as_0,
-        ),
-        "rows with a −∞ taken for empty": Mistake(
-            "A row with a single score of −∞ has no weights at all. Only this score should get the weight 0. See "
-            "section 14.7.",
-            _rows_with_minus_infinity_as_empty,
-        ),
-        "low scores lost in half precision": Mistake(
-            "In half precision, scores of −12 get no weight, but 4,096 of them should have 0.025 together. The "
-            "exponential of 12 is infinite there. See section 14.7.",
-            sign=_low_scores_lost_in_half,
-        ),
-        "a one for the zero": Mistake(
-            "The additional term of the denominator is e, the exponential of 1. It should be 1, the exponential of 0. "
-            "See section 14.7.",
-            lambda x, dim: softmax(torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim).narrow(
-                dim, 0, x.size(dim)
-            ),
-        ),
+        "softmax overflows": _large_scores_give_nan,
+        "empty rows along the last axis only": _empty_columns_are_nan,
+        "nan in empty rows": _empty_rows_are_nan,
+        "nan in the gradient": _gradient_is_nan,
+        "softmax over a fixed axis": lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
+        "first column cut off": lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
+        "percents lost in half precision": _percents_lost_in_half,
+        "scores cut off": _scores_cut_off,
+        "something added to the sum": _a_little_too_small,
+        "zero left out of the maximum": _nan_below_zero,
+        "low scores lost in half precision": _low_scores_lost_in_half,
     },
 )
 
@@ -443,98 +342,34 @@ course_mask = Exercise(
     right=lambda mask_pad, mask_attn: from_burn_mask(mask_attn, mask_pad),
     use=_of_either_mask,
     returns=("mask",),
-    mistakes={
-        "mask inverted": Mistake(
-            "Your mask is True where a key is hidden, as in Burn. In this course, True means that a query may attend "
-            "to the key. See section 14.3.",
-            lambda pad, attn: ~from_burn_mask(attn, pad),
+    chapter=14,
+    answers={
+        "mask inverted": lambda pad, attn: ~from_burn_mask(attn, pad),
+        "padding inverted": lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
+        "mask_attn inverted": lambda pad, attn: _join(pad, attn, attn=lambda m: m),
+        "joined by or": lambda pad, attn: _join(pad, attn, join=torch.logical_or),
+        "padding on the queries": lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
+        "no axis for the queries": lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
+        "padding ignored": lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
+        "mask_attn ignored": lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
+        "None not expected": lambda pad, attn: ~pad[:, None, :] & ~attn,
+        "first sentence's padding for all": lambda pad, attn: _join(
+            None if pad is None else pad[:1].expand_as(pad), attn
         ),
-        "padding inverted": Mistake(
-            "Your mask shows the keys that mask_pad should hide. Both masks of Burn are True where a key is hidden. "
-            "See section 14.3.",
-            lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
+        "joined by exclusive or": lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
+        "padding on keys and queries": _padding_on_both,
+    },
+    signs={
+        "numbers instead of booleans": lambda found, pad, attn: (
+            found.dtype != torch.bool and torch.equal(found, from_burn_mask(attn, pad).to(found))
         ),
-        "mask_attn inverted": Mistake(
-            "Your mask shows the keys that mask_attn should hide. Both masks of Burn are True where a key is hidden. "
-            "See section 14.3.",
-            lambda pad, attn: _join(pad, attn, attn=lambda m: m),
+        "numbers to add": lambda found, pad, attn: (
+            found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, from_burn_mask(attn, pad))
         ),
-        "joined by or": Mistake(
-            "A key is visible in your mask if one of the two masks allows it. Both masks must allow it. See section "
-            "14.3.",
-            lambda pad, attn: _join(pad, attn, join=torch.logical_or),
-        ),
-        "padding on the queries": Mistake(
-            "Your mask hides the rows of the padding tokens instead of their columns. The mask mask_pad hides keys, "
-            "and the keys are the last axis. See section 14.3.",
-            lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
-        ),
-        "no axis for the queries": Mistake(
-            "Your mask has no axis for the queries where it uses mask_pad. Give mask_pad the shape (B, 1, S) before "
-            "you join it with a mask of shape (B, T, S). See section 14.3.",
-            lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
-        ),
-        "padding ignored": Mistake(
-            "If both masks are given, mask_pad hides nothing in your result. See section 14.3.",
-            lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
-        ),
-        "mask_attn ignored": Mistake(
-            "If both masks are given, mask_attn hides nothing in your result. See section 14.3.",
-            lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
-        ),
-        "numbers instead of booleans": Mistake(
-            "Your mask contains 1 and 0 at the right places. It must contain True and False. See section 14.3.",
-            sign=lambda found, pad, attn: (
-                found.dtype != torch.bool and torch.equal(found, from_burn_mask(attn, pad).to(found))
-            ),
-        ),
-        "None not expected": Mistake(
-            "Your function stops if one of the masks is missing. Either mask may be None. See section 14.3.",
-            lambda pad, attn: ~pad[:, None, :] & ~attn,
-        ),
-        "numbers to add": Mistake(
-            "Your mask contains numbers to add to the scores, 0 for visible keys and less for hidden keys. The "
-            "function `attention` expects True and False. See section 14.3.",
-            sign=lambda found, pad, attn: (
-                found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, from_burn_mask(attn, pad))
-            ),
-        ),
-        CHANGES_ITS_INPUT: Mistake("Your function changes a mask of the caller. Make a new mask. See section 5.17."),
-        "first sentence's padding for all": Mistake(
-            "Your mask uses the padding of the first sentence for the whole batch. Each sentence has its own padding. "
-            "See section 14.3.",
-            lambda pad, attn: _join(None if pad is None else pad[:1].expand_as(pad), attn),
-        ),
-        "joined by exclusive or": Mistake(
-            "A key that both masks hide is visible in your result, because ^ is True only where exactly one mask is "
-            "True. A key is hidden if at least one mask hides it. See section 14.3.",
-            lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
-        ),
-        "padding on keys and queries": Mistake(
-            "If there are as many queries as keys, your mask also hides the rows of the padding tokens, so these "
-            "queries see nothing. The mask mask_pad hides keys only. See section 14.3.",
-            _padding_on_both,
-        ),
-        "stretched to a square": Mistake(
-            "Your mask has the shape (B, S, S) if only mask_pad is given, but the number of queries need not be S. "
-            "The shape (B, 1, S) fits any number of queries. See section 14.3.",
-            sign=lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
-        ),
-        "padding taken to be at the end": Mistake(
-            "Your mask hides the last keys of each sentence. The padding in `mask_pad` can also be at the beginning. "
-            "See section 14.3.",
-            sign=_padding_at_the_end,
-        ),
-        "empty rows shown": Mistake(
-            "A query whose keys are all hidden may attend to all of them in your mask. It should see no key. See "
-            "section 14.3.",
-            sign=_empty_rows_shown,
-        ),
-        "an axis of heads": Mistake(
-            "Your mask has four axes, but it should have the shape (B, T, S) or (B, 1, S). The layer inserts the axis "
-            "of the heads. See section 14.3.",
-            sign=lambda found, pad, attn: found.dim() == 4,
-        ),
+        "stretched to a square": lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
+        "padding taken to be at the end": _padding_at_the_end,
+        "empty rows shown": _empty_rows_shown,
+        "an axis of heads": lambda found, pad, attn: found.dim() == 4,
     },
 )
 
@@ -678,122 +513,51 @@ from_burn_record = Exercise(
         "'the output has its matrix'",
         "'the biases are right'",
     ),
-    mistakes={
-        "matrices transposed": Mistake(
-            "You have transposed none of the matrices. Burn computes xW, but nn.Linear computes xWᵀ, and square "
-            "matrices raise no error. See section 14.2.",
-            _moved(weight=lambda layer, t: t),
+    chapter=14,
+    answers={
+        "matrices transposed": _moved(weight=lambda layer, t: t),
+        "output projection not transposed": _moved(weight=lambda layer, t: t if layer == "output" else t.T),
+        "only the output projection transposed": _moved(weight=lambda layer, t: t.T if layer == "output" else t),
+        "queries and keys swapped": _moved(names=_swapped("query", "key")),
+        "keys and values swapped": _moved(names=_swapped("key", "value")),
+        "biases only where the queries have one": lambda record: {
+            name: tensor
+            for name, tensor in _moved()(record).items()
+            if name.endswith("weight") or "query.bias" in record
+        },
+        "biases forgotten": _moved(keep=lambda name: name.endswith("weight")),
+        "output projection forgotten": _moved(keep=lambda name: not name.startswith("output")),
+        "biases expected": lambda record: {
+            f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
+            for theirs, mine in _NAMES.items()
+            for kind in ("weight", "bias")
+        },
+        "one layer's bias decides for all": lambda record: {
+            f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
+            for theirs, mine in _NAMES.items()
+            for kind in ("weight", "bias")
+            if kind == "weight" or "query.bias" in record
+        },
+        "in alphabetical order": _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
+        "taken in their order": _in_their_order(biases_too=False),
+        "taken in their order, biases too": _in_their_order(biases_too=True),
+        "queries' tensors for all": _queries_for_all,
+        "biases set to 0": lambda record: {
+            name: tensor * ("query.bias" in record) if name.endswith("bias") else tensor
+            for name, tensor in _moved()(record).items()
+        },
+    },
+    signs={
+        "Burn's names": lambda found, *inputs: "query.weight" in re.split("[ ,]+", found[0]),
+        "out_proj misnamed": lambda found, *inputs: bool(
+            re.fullmatch(r"without (k_proj\.bias, )?out_proj.* besides", found[0])
         ),
-        "output projection not transposed": Mistake(
-            "You have transposed three matrices, but not the matrix of the output projection. Transpose all four. See "
-            "section 14.2.",
-            _moved(weight=lambda layer, t: t if layer == "output" else t.T),
+        "biases made up": lambda found, *inputs: re.fullmatch(
+            r"with ([qkv]|out)_proj\.bias(, \w+\.bias)* besides", found[0]
         ),
-        "only the output projection transposed": Mistake(
-            "You have transposed only the matrix of the output projection. Transpose all four. See section 14.2.",
-            _moved(weight=lambda layer, t: t.T if layer == "output" else t),
-        ),
-        "queries and keys swapped": Mistake(
-            "The matrices of the queries and the keys are swapped. See section 14.2.",
-            _moved(names=_swapped("query", "key")),
-        ),
-        "keys and values swapped": Mistake(
-            "The matrices of the keys and the values are swapped. See section 14.2.",
-            _moved(names=_swapped("key", "value")),
-        ),
-        "biases only where the queries have one": Mistake(
-            "If the queries have no bias, your function omits the other biases, too. Each of the four biases can be "
-            "missing on its own. See section 14.12.",
-            lambda record: {
-                name: tensor
-                for name, tensor in _moved()(record).items()
-                if name.endswith("weight") or "query.bias" in record
-            },
-        ),
-        "biases forgotten": Mistake(
-            "Your result contains the matrices under their new names, but it contains no biases. See section 14.2.",
-            _moved(keep=lambda name: name.endswith("weight")),
-        ),
-        "output projection forgotten": Mistake(
-            "Your result contains queries, keys and values, but not the output projection, which Burn calls output. "
-            "See section 14.2.",
-            _moved(keep=lambda name: not name.startswith("output")),
-        ),
-        "Burn's names": Mistake(
-            "Your result contains tensors under Burn's names. The function load_state_dict expects names such as "
-            "q_proj.weight and no others. See section 14.2.",
-            sign=lambda found, *inputs: "query.weight" in re.split("[ ,]+", found[0]),
-        ),
-        "out_proj misnamed": Mistake(
-            "A tensor of the output projection has the wrong name. Our layer is called out_proj. See section 14.2.",
-            sign=lambda found, *inputs: bool(re.fullmatch(r"without (k_proj\.bias, )?out_proj.* besides", found[0])),
-        ),
-        "biases made up": Mistake(
-            "Your result contains biases that the record does not have. If a bias is missing, omit its name as well, "
-            "and do not store None. See section 14.12.",
-            sign=lambda found, *inputs: re.fullmatch(r"with ([qkv]|out)_proj\.bias(, \w+\.bias)* besides", found[0]),
-        ),
-        "names of layers only": Mistake(
-            "Your names contain only the layer, so a matrix and its bias share one name. Keep the ending .weight or "
-            ".bias. See section 14.2.",
-            sign=lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
-        ),
-        "biases expected": Mistake(
-            "Your function stops if a bias is missing. The configuration can switch off each bias. See section 14.12.",
-            lambda record: {
-                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
-                for theirs, mine in _NAMES.items()
-                for kind in ("weight", "bias")
-            },
-        ),
-        "one layer's bias decides for all": Mistake(
-            "Your function asks one layer whether it has a bias and applies the answer to all four. Look for the bias "
-            "of each layer. See section 14.12.",
-            lambda record: {
-                f"{mine}.{kind}": record[f"{theirs}.{kind}"].mT if kind == "weight" else record[f"{theirs}.{kind}"]
-                for theirs, mine in _NAMES.items()
-                for kind in ("weight", "bias")
-                if kind == "weight" or "query.bias" in record
-            },
-        ),
-        "in alphabetical order": Mistake(
-            "You have assigned the layers key, output, query and value, in this order, to q_proj, k_proj, v_proj and "
-            "out_proj. Use the names of the tensors. See section 14.2.",
-            _moved(names=dict(zip(sorted(_NAMES), _NAMES.values(), strict=True))),
-        ),
-        "taken in their order": Mistake(
-            "Your function assigns the matrices by their order in the record. The tensors can have any order, so use "
-            "their names. See section 14.2.",
-            _in_their_order(biases_too=False),
-        ),
-        "taken in their order, biases too": Mistake(
-            "Your function assigns all tensors by their order in the record. The tensors can have any order, so use "
-            "their names. See section 14.2.",
-            _in_their_order(biases_too=True),
-        ),
-        "queries' tensors for all": Mistake(
-            "Queries, keys and values all get the matrix of the queries. Each layer has its own matrix. See section "
-            "14.2.",
-            _queries_for_all,
-        ),
-        "another layer's bias asked for": Mistake(
-            "If only queries and values have a bias, your function omits the bias of the values. Look for the bias of "
-            "each layer. See section 14.12.",
-            sign=_values_bias_left_out,
-        ),
-        "biases set to 0": Mistake(
-            "If the queries have no bias, your function sets the other biases to 0. Copy them from the record. See "
-            "section 14.2.",
-            lambda record: {
-                name: tensor * ("query.bias" in record) if name.endswith("bias") else tensor
-                for name, tensor in _moved()(record).items()
-            },
-        ),
-        CHANGES_ITS_INPUT: Mistake(
-            "Your function changes the record, so nobody can fill a second layer from it. Put the tensors into a new "
-            "dictionary and leave the record unchanged. See section 5.17.",
-            sign=lambda found, *inputs: found[0] == "the record is changed",
-        ),
+        "names of layers only": lambda found, *inputs: "with k_proj, out_proj, q_proj, v_proj besides" in found[0],
+        "another layer's bias asked for": _values_bias_left_out,
+        CHANGES_ITS_INPUT: lambda found, *inputs: found[0] == "the record is changed",
     },
 )
 
@@ -902,118 +666,45 @@ tells_quiet = Exercise(
     use=_says,
     returns=("what it says",),
     seeds=(0,),
-    mistakes={
-        "accepts everything": Mistake(
-            "Your test accepts a function that returns its input. Compare numbers that only a quiet softmax returns. "
-            "See section 14.8.",
-            sign=_CLAIMS.accepts("a function that returns its input"),
+    chapter=14,
+    answers={
+        "refuses everything": lambda fn: False,
+        "says it upside down": lambda fn: not _CLAIMS.is_right(fn),
+        "falls over": lambda fn: (
+            all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn)
         ),
-        "refuses everything": Mistake(
-            "Your test rejects a right quiet softmax. Find the cause: a comparison that fails, or an error that your "
-            "test catches. See section 14.6.",
-            lambda fn: False,
+        "falls over without a gradient": lambda fn: (
+            _CLAIMS.is_right(fn) if fn is not _CLAIMS.wrong["one whose gradient is cut off"] else _stop()
         ),
-        "says it upside down": Mistake(
-            "Your test accepts wrong functions and rejects right ones. Return True if the function is a quiet "
-            "softmax. See section 14.8.",
-            lambda fn: not _CLAIMS.is_right(fn),
+        "equal to the last bit": lambda fn: fn is _CLAIMS.right["one that appends a zero"],
+        "only some errors caught": lambda fn: fn(torch.zeros(1), -1) if fn is _raises_another else _CLAIMS.is_right(fn),
+        "errors along other axes not caught": lambda fn: (
+            fn(torch.zeros(1, 1), 0) if fn is _raises_elsewhere else _CLAIMS.is_right(fn)
         ),
-        "accepts the plain softmax": Mistake(
-            "Your test accepts a plain softmax that returns zeros for a row of −∞. It is almost quiet for high "
-            "scores, so compare weights for low scores, too. See section 14.8.",
-            sign=_CLAIMS.accepts("the plain softmax"),
+    },
+    signs={
+        "accepts everything": _CLAIMS.accepts("a function that returns its input"),
+        "accepts the plain softmax": _CLAIMS.accepts("the plain softmax"),
+        "accepts that of 2023": _CLAIMS.accepts("that of 2023"),
+        "no large scores": _CLAIMS.accepts("one that overflows"),
+        "too strict": lambda found, fn: (
+            (found is False or None) if _CLAIMS.is_right(fn) and fn is not _CLAIMS.right["a right one"] else None
         ),
-        "accepts that of 2023": Mistake(
-            "Your test accepts the version of 2023, whose rows also sum to less than 1. Compare its weights, or the "
-            "total weight of four low scores. See section 14.7.",
-            sign=_CLAIMS.accepts("that of 2023"),
+        "no empty row": _CLAIMS.accepts("one that is nan for a row of -inf"),
+        "one axis only": _CLAIMS.accepts("one whose dim is always the last"),
+        "no gradient asked for": _CLAIMS.accepts(
+            "one whose gradient lacks the denominator's",
+            "one whose gradient is nan for a row of -inf",
+            "one whose gradient is cut off",
         ),
-        "no large scores": Mistake(
-            "Your test accepts a function that returns NaN for large scores. Use scores whose exponential is infinite "
-            "(from 89 in float32, from 710 in float64). NaN is not close to anything, not even to itself. See section "
-            "14.7.",
-            sign=_CLAIMS.accepts("one that overflows"),
+        "too loose": _CLAIMS.accepts("one with another sink", "a half softmax"),
+        "an error counts as right": _CLAIMS.accepts(
+            "one that raises an error", "one that returns None", "one of another shape"
         ),
-        "too strict": Mistake(
-            "Your test rejects a right function that computes in another way. The last digits of two ways differ, so "
-            "allow a small difference. See section 14.8.",
-            sign=lambda found, fn: (
-                (found is False or None) if _CLAIMS.is_right(fn) and fn is not _CLAIMS.right["a right one"] else None
-            ),
-        ),
-        "no empty row": Mistake(
-            "Your test accepts a function that returns NaN for a row of −∞. Use such a row. NaN is not close to "
-            "anything, not even to itself. See section 14.7.",
-            sign=_CLAIMS.accepts("one that is nan for a row of -inf"),
-        ),
-        "one axis only": Mistake(
-            "Your test accepts a function that always works along the last axis. Call it with another `dim`, too, and "
-            "compare the result. See section 14.8.",
-            sign=_CLAIMS.accepts("one whose dim is always the last"),
-        ),
-        "no gradient asked for": Mistake(
-            "Your test accepts a function with right weights and a wrong gradient. Compute both gradients, each from "
-            "its own copy of the scores, and compare them. See section 14.24.",
-            sign=_CLAIMS.accepts(
-                "one whose gradient lacks the denominator's",
-                "one whose gradient is nan for a row of -inf",
-                "one whose gradient is cut off",
-            ),
-        ),
-        "too loose": Mistake(
-            "Your test accepts a function with another sink or a softmax divided by two. Compare the weights "
-            "themselves with a small tolerance. See section 14.8.",
-            sign=_CLAIMS.accepts("one with another sink", "a half softmax"),
-        ),
-        "falls over": Mistake(
-            "Your test stops with an error of the tested function. Catch the error and return False. See section 14.8.",
-            lambda fn: all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn),
-        ),
-        "falls over without a gradient": Mistake(
-            "Your test stops if the weights do not require a gradient. The call of `backward` can also raise an "
-            "error, so catch it and return False. See section 14.8.",
-            lambda fn: _CLAIMS.is_right(fn) if fn is not _CLAIMS.wrong["one whose gradient is cut off"] else _stop(),
-        ),
-        "equal to the last bit": Mistake(
-            "Your test accepts the function that appends a zero and rejects all other right functions. Their last "
-            "digits differ, so do not ask for equal numbers. See section 14.8.",
-            lambda fn: fn is _CLAIMS.right["one that appends a zero"],
-        ),
-        "an error counts as right": Mistake(
-            "Your test accepts a function that raises an error or does not return weights. Return False for such a "
-            "function. See section 14.8.",
-            sign=_CLAIMS.accepts("one that raises an error", "one that returns None", "one of another shape"),
-        ),
-        "measures something else": Mistake(
-            "Your test rejects a right quiet softmax. Compute the weights of a few small scores by hand, and follow "
-            "what your test does with them. See section 14.6.",
-            sign=lambda found, fn: found is False if fn is _CLAIMS.right["a right one"] else None,
-        ),
-        "only some errors caught": Mistake(
-            "Your test stops if the tested function raises a ValueError. Return False for every kind of error. See "
-            "section 14.8.",
-            lambda fn: fn(torch.zeros(1), -1) if fn is _raises_another else _CLAIMS.is_right(fn),
-        ),
-        "errors along other axes not caught": Mistake(
-            "Your test stops if the tested function raises an error along another axis than the last. Every call can "
-            "raise an error. See section 14.8.",
-            lambda fn: fn(torch.zeros(1, 1), 0) if fn is _raises_elsewhere else _CLAIMS.is_right(fn),
-        ),
-        "large scores not compared": Mistake(
-            "Your test accepts a function that treats every score above 80 as 80, so 100 and 200 get the same weight. "
-            "Compare the weights of large scores, too. See section 14.8.",
-            sign=_CLAIMS.accepts("one that cuts scores off at 80"),
-        ),
-        "empty rows not compared": Mistake(
-            "Your test accepts a function that gives weights to a row of −∞. Check that all these weights are 0. See "
-            "section 14.8.",
-            sign=_CLAIMS.accepts("one that takes -inf for 0 in a row of it"),
-        ),
-        "gradients compared in their sum": Mistake(
-            "Your test accepts a function whose gradients are right only for the plain sum of the weights. Compute "
-            "the gradient of another function of the weights, such as the sum of their squares. See section 14.24.",
-            sign=_CLAIMS.accepts("one whose gradients are right in their sum"),
-        ),
+        "measures something else": lambda found, fn: found is False if fn is _CLAIMS.right["a right one"] else None,
+        "large scores not compared": _CLAIMS.accepts("one that cuts scores off at 80"),
+        "empty rows not compared": _CLAIMS.accepts("one that takes -inf for 0 in a row of it"),
+        "gradients compared in their sum": _CLAIMS.accepts("one whose gradients are right in their sum"),
     },
 )
 
@@ -1081,168 +772,51 @@ attend_with_sinks = Exercise(
     use=_in_a_pair,
     gradients=True,
     returns=("out", "weights"),
-    mistakes={
-        "sinks ignored": Mistake(
-            "Your weights are those of attention without sinks. The sinks should take a part of the weight. See "
-            "section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: torch.allclose(
-                found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
-            ),
+    chapter=14,
+    answers={
+        "zero sinks": lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
+        "sink among the queries": lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
+    },
+    signs={
+        "sinks ignored": lambda found, q, k, v, sinks, mask: torch.allclose(
+            found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
         ),
-        "zero sinks": Mistake(
-            "Your function computes the quiet softmax for all sinks. Each head has its own number in place of the 0. "
-            "See section 14.9.",
-            lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
+        "sink hidden by the mask": lambda found, q, k, v, sinks, mask: (
+            mask is not None
+            and torch.allclose(
+                found[1], torch.softmax(_scores(q, k, mask), dim=-1), rtol=1e-3, atol=1e-6, equal_nan=True
+            )
         ),
-        "sink hidden by the mask": Mistake(
-            "If there is a mask, the sinks take no weight, and a row without a visible key is NaN. The mask hides "
-            "keys, but it must not hide the column of the sinks. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: (
-                mask is not None
-                and torch.allclose(
-                    found[1], torch.softmax(_scores(q, k, mask), dim=-1), rtol=1e-3, atol=1e-6, equal_nan=True
-                )
-            ),
+        "maximum of hidden scores": lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(
+            found[1], q, k, sinks, mask
         ),
-        "maximum of hidden scores": Mistake(
-            "If a hidden score is far above all visible scores, the weights of the query are NaN. Take the maximum of "
-            "the visible scores and the sink. See section 14.7.",
-            sign=lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(found[1], q, k, sinks, mask),
+        "softmax overflows": lambda found, q, k, v, sinks, mask: bool(
+            _scores(q, k, mask).max() > 88 and found[1].isnan().any()
         ),
-        "softmax overflows": Mistake(
-            "Large scores give NaN, because exponentials overflow or all of a row become 0. First subtract the "
-            "maximum of the scores and the sink. See section 14.7.",
-            sign=lambda found, q, k, v, sinks, mask: bool(_scores(q, k, mask).max() > 88 and found[1].isnan().any()),
+        "renormalised": lambda found, q, k, v, sinks, mask: (
+            found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1])
         ),
-        "renormalised": Mistake(
-            "Your rows of weights sum to 1. The weight of the sink should be missing from them. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1]),
+        "sink not exponentiated": lambda found, q, k, v, sinks, mask: _fits(
+            found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
         ),
-        "sink not exponentiated": Mistake(
-            "Your denominator contains the sink itself. The sink is a score, so the denominator needs its "
-            "exponential. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: _fits(
-                found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
-            ),
+        "one stays one": lambda found, q, k, v, sinks, mask: _fits(
+            found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
         ),
-        "one stays one": Mistake(
-            "Your function subtracts the maximum from the scores, but not from the sink. Subtract the same number "
-            "from both. See section 14.7.",
-            sign=lambda found, q, k, v, sinks, mask: _fits(
-                found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
-            ),
+        "one sink for each query": lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
+        "sink's weight returned": lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
+        "first column cut off": lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
+        "mask after the softmax": lambda found, q, k, v, sinks, mask: (
+            mask is not None
+            and torch.allclose(found[1], attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0), rtol=1e-3, atol=1e-6)
         ),
-        "no scale": Mistake(
-            "Your scores are not divided by the square root of the width of a head. See section 3.5.",
-            {" / math.sqrt(q.size(-1))": ""},
+        "maximum without the sink": lambda found, q, k, v, sinks, mask: _nan_beside_high_sinks(
+            found, q, k, sinks, mask
         ),
-        "root of the width of the values": Mistake(
-            "Your scores are divided by √Dv, with the width of the values. Use √D, with the width of the queries and "
-            "keys. See section 14.9.",
-            {"q.size(-1)": "v.size(-1)"},
+        "sink with a value": lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
+        "nan in empty rows": lambda found, q, k, v, sinks, mask: (
+            not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
         ),
-        "sink scaled too": Mistake(
-            "Your function divides the sinks by √D, as it does with the scores. A sink is a learned score and is not "
-            "scaled. See section 14.9.",
-            {"sinks[:, None, None]": "(sinks / math.sqrt(q.size(-1)))[:, None, None]"},
-        ),
-        "one sink for each query": Mistake(
-            "Your sinks lie along the axis of the queries or the axis of the batch. There is one sink for each head, "
-            "and the heads are axis 1. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
-        ),
-        "sink's weight returned": Mistake(
-            "Your weights have S + 1 columns. Remove the column of the sink. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
-        ),
-        "first column cut off": Mistake(
-            "Your function keeps the column of the sink and removes the column of a key. Remove the column at the end "
-            "where you put the sink. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
-        ),
-        "mask inverted": Mistake(
-            "Hidden keys have weight and visible keys have none. True means that a query may attend to the key. See "
-            "section 5.4.",
-            {"~mask": "mask"},
-        ),
-        "mask ignored": Mistake(
-            "Hidden keys have weight, so the mask has no effect. See section 5.1.",
-            {"if mask is not None": "if False"},
-        ),
-        "mask after the softmax": Mistake(
-            "The weights of rows with hidden keys are too small, even if the share of the sink is added. Apply the "
-            "mask before the softmax. See section 5.2.",
-            sign=lambda found, q, k, v, sinks, mask: (
-                mask is not None
-                and torch.allclose(
-                    found[1], attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0), rtol=1e-3, atol=1e-6
-                )
-            ),
-        ),
-        "maximum without the sink": Mistake(
-            "If the sinks are far above the scores, weights or gradients are NaN. Take the maximum of the scores and "
-            "the sink. See section 14.7.",
-            sign=lambda found, q, k, v, sinks, mask: _nan_beside_high_sinks(found, q, k, sinks, mask),
-        ),
-        NO_GRADIENT: Mistake(
-            "A gradient is missing. The sinks need a gradient to learn, and queries, keys and values need theirs. See "
-            "section 14.9."
-        ),
-        "results swapped": Mistake(
-            "Your function returns the weights first and the output second. Return the output first. See section 14.2.",
-            {"weights @ v, weights": "weights, weights @ v"},
-        ),
-        "softmax over the queries": Mistake(
-            "Your softmax goes over the queries. A row of weights belongs to one query and contains all keys and the "
-            "sink. See section 3.4.",
-            {"dim=-1)[..., :-1]": "dim=-2)[..., :-1]"},
-        ),
-        "weights not returned": Mistake(
-            "Your function returns only the output. Return the weights as well. See section 14.9.",
-            {"@ v, weights": "@ v"},
-        ),
-        "sink with a value": Mistake(
-            "Your output contains an additional value with the weight of the sink. A sink takes weight, but it has no "
-            "value. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
-        ),
-        "nan in empty rows": Mistake(
-            "A query without a visible key gets NaN. Its sink is always visible, so do not apply the mask to the "
-            "sink, and include the sink in the maximum. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: (
-                not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
-            ),
-        ),
-        "sinks dealt out in turns": Mistake(
-            "Your function assigns the sinks to one query after the other, so the queries of one head get the sinks "
-            "of several heads. All queries of a head share its sink. See section 14.9.",
-            sign=lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
-        ),
-        "first head's sink for all": Mistake(
-            "Your function uses the sink of the first head for all heads. Each head has its own sink. See section "
-            "14.9.",
-            {"sinks[:, None, None]": "sinks[:1, None, None]"},
-        ),
-        "sink among the queries": Mistake(
-            "Your function appends the sink as an additional row and applies the softmax over the queries. Append it "
-            "as an additional column and apply the softmax over the keys. See section 14.9.",
-            lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
-        ),
-        "divided by the width of the model": Mistake(
-            "Your scores are divided by the square root of the width of all heads together. Use the width of one "
-            "head. See section 14.2.",
-            {"q.size(-1)": "q.size(1) * q.size(-1)"},
-        ),
-        "hidden scores set to 0": Mistake(
-            "Hidden keys have weight, because their scores are 0. A score of 0 is a score like any other. See section "
-            "5.1.",
-            {"scores.masked_fill(~mask, -math.inf)": "scores * mask"},
-        ),
-        "sink not stretched": Mistake(
-            "Sinks of shape (1, H, 1, 1) do not fit scores of shape (B, H, T, S). Expand them to a column of shape "
-            "(B, H, T, 1). See section 14.9.",
-            {"sinks[:, None, None].expand(*scores.shape[:-1], 1)": "sinks[None, :, None, None]"},
-        ),
+        "sinks dealt out in turns": lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
     },
 )
 
