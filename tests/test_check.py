@@ -22,17 +22,17 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.exercises.engine.exercise import (
+from attn_course.exercises.engine.exercise import Random
+from attn_course.exercises.engine.general_mistakes import (
     CHANGES_ITS_INPUT,
     EVERY_CHECK_KNOWS,
     FLOAT32_INSIDE,
     NO_GRADIENT,
     TAKES_TOO_LONG,
-    Mistake,
-    Random,
-    _Run,
 )
+from attn_course.exercises.engine.mistakes import Mistake
 from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.runner import Run
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -271,7 +271,7 @@ def test_half_precision_is_refused(name):
     exercise = getattr(check, name)
     answer = computed_in(torch.float16, exercise.right)
     with torch.random.fork_rng(devices=[]):
-        runs = (_Run(exercise, answer, *trial, heard=True) for trial in exercise._all_trials())
+        runs = (Run(exercise, answer, *trial, heard=True) for trial in exercise._all_trials())
         assert not all(run.is_right for run in runs)
 
 

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from attn_course.exercises.engine.exercise import Exercise, Mistake, set_parameters
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.mistakes import Mistake
+from attn_course.exercises.engine.runner import set_parameters
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 

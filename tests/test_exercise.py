@@ -1,4 +1,4 @@
-"""The core of the checks, on one exercise: verdicts, differences, errors, and what is left as it was."""
+"""The checks, on one exercise: verdicts, differences, errors, and what is left as it was."""
 
 import dataclasses
 import random
@@ -14,16 +14,12 @@ from read_chapters import run
 from torch import nn
 
 from attn_course import check
-from attn_course.exercises.engine import exercise as core
-from attn_course.exercises.engine.exercise import (
-    CHANGES_ITS_INPUT,
-    Exercise,
-    Mistake,
-    Random,
-    Remark,
-    set_parameters,
-)
+from attn_course.exercises.engine import runner
+from attn_course.exercises.engine.exercise import Exercise, Random
+from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.memory import largest_tensor
+from attn_course.exercises.engine.mistakes import Mistake
+from attn_course.exercises.engine.runner import Remark, set_parameters
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -915,7 +911,7 @@ def that_returns_when_caught(n):
 
 @pytest.mark.parametrize("answer", [in_python, in_torch, that_returns_when_caught])
 def test_a_loop_that_does_not_end_is_stopped_and_told(answer, monkeypatch):
-    monkeypatch.setattr(core, "SECONDS_A_TRIAL", 0.2)
+    monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.2)
     verdict = exercise_on_numbers(lambda n: n).verdict(answer)
     assert verdict.mistake == "takes too long"
     assert verdict.text.startswith("Not right yet. count took longer than 0.2 seconds for one input and was stopped.")
@@ -931,7 +927,7 @@ def test_a_loop_that_ends_is_not_stopped_and_the_timer_leaves_nothing_behind():
 
 
 def test_a_thread_has_no_limit_since_no_signal_reaches_it(monkeypatch):
-    monkeypatch.setattr(core, "SECONDS_A_TRIAL", 0.01)
+    monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.01)
     verdicts = []
     count = exercise_on_numbers(lambda n: n)
     thread = threading.Thread(target=lambda: verdicts.append(count.verdict(lambda n: sum([1] * n * 10**6) // 10**6)))

@@ -11,6 +11,7 @@ from read_chapters import ROOT
 
 from attn_course import check
 from attn_course.exercises.engine import exercise as core
+from attn_course.exercises.engine.general_mistakes import TAKES_TOO_LONG
 from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 from attn_course.exercises.engine.mutants import Edited
 
@@ -55,8 +56,8 @@ def test_an_answer_and_a_sign_recognise_the_line_of_their_name(made):
 
 
 def test_a_mistake_that_every_check_knows_needs_no_more_than_a_sentence(made):
-    exercise = made("## double", f"- **{core.TAKES_TOO_LONG}**: No loop is needed. See section 1.1.")
-    assert exercise.mistakes[core.TAKES_TOO_LONG].answer is None
+    exercise = made("## double", f"- **{TAKES_TOO_LONG}**: No loop is needed. See section 1.1.")
+    assert exercise.mistakes[TAKES_TOO_LONG].answer is None
 
 
 def test_lines_of_other_exercises_are_not_read_and_the_order_stays(made):

@@ -11,7 +11,8 @@ import types
 import pytest
 
 from attn_course import check
-from attn_course.exercises.engine.exercise import Exercise, Mistake
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.mistakes import Mistake
 from attn_course.exercises.engine.mutants import Edited
 
 

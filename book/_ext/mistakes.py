@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from attn_course import check
-from attn_course.exercises.engine.exercise import EVERY_CHECK_KNOWS
+from attn_course.exercises.engine.general_mistakes import EVERY_CHECK_KNOWS
 
 BOOK = Path(__file__).parents[1]
 EXERCISE = re.compile(r"Exercise (\d+)\.(\d+) · (.+) \(◦{1,3}, \d+ min\)")

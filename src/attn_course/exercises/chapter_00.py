@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.diagnose_output import MORE_THAN_THE_RESULT
-from attn_course.exercises.engine.exercise import KEPT_BETWEEN_CALLS, Exercise, Remark, set_parameters
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
+from attn_course.exercises.engine.runner import Remark, set_parameters
 
 # ---------------------------------------------------------------- what several exercises share
 

@@ -7,14 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from attn_course.exercises.engine.exercise import (
-    KEPT_BETWEEN_CALLS,
-    NO_GRADIENT,
-    WRONG_GRADIENT,
-    Exercise,
-    Remark,
-    set_parameters,
-)
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS, NO_GRADIENT, WRONG_GRADIENT
+from attn_course.exercises.engine.runner import Remark, set_parameters
 from attn_course.functional import attention, softmax
 
 # ---------------------------------------------------------------- what several exercises share

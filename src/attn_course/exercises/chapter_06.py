@@ -7,14 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.exercise import (
-    CHANGES_ITS_INPUT,
-    KEPT_BETWEEN_CALLS,
-    NO_GRADIENT,
-    Exercise,
-    Remark,
-    set_parameters,
-)
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, NO_GRADIENT
+from attn_course.exercises.engine.runner import Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask
 from attn_course.multi_head_attention import MultiHeadAttention

@@ -5,12 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.exercise import (
-    KEPT_BETWEEN_CALLS,
-    Exercise,
-    Remark,
-    set_parameters,
-)
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
+from attn_course.exercises.engine.runner import Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention

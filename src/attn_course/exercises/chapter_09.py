@@ -6,7 +6,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.exercise import Exercise, Remark, set_parameters
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.runner import Remark, set_parameters
 from attn_course.masks import make_padding_mask
 from attn_course.transformer import DecoderLayer
 

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attn_course.exercises.engine.convert_output import as_integers
-from attn_course.exercises.engine.exercise import KEPT_BETWEEN_CALLS, Exercise, Remark
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
 from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.runner import Remark
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 

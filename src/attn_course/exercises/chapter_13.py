@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from attn_course.exercises.engine.convert_output import as_integers, as_number, where
-from attn_course.exercises.engine.exercise import CHANGES_ITS_INPUT, Exercise, Remark
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.runner import Remark
 
 # ---------------------------------------------------------------- greedy search
 

@@ -15,15 +15,10 @@ from attn_course.burn import (
     from_burn_mask,
 )
 from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
-from attn_course.exercises.engine.exercise import (
-    CHANGES_ITS_INPUT,
-    FLOAT32_INSIDE,
-    Exercise,
-    Remark,
-    set_parameters,
-    weights_and_gradient,
-)
+from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.functions_under_test import Specimens
+from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, FLOAT32_INSIDE
+from attn_course.exercises.engine.runner import Remark, set_parameters
 from attn_course.functional import attention, softmax
 from attn_course.masks import make_causal_mask, make_padding_mask
 from attn_course.multi_head_attention import MultiHeadAttention

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.exercise import Exercise, Remark
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.runner import Remark
 from attn_course.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- induction on any text

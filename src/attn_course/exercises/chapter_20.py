@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.exercises.engine.convert_output import on_the_cpu
-from attn_course.exercises.engine.exercise import Exercise, Remark
+from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.runner import Remark
 from attn_course.functional import attention
 from attn_course.masks import make_causal_mask
 from attn_course.parallel import contiguous_positions, zigzag_positions

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from attn_course.exercises.engine.exercise import Random, Remark
+from attn_course.exercises.engine.exercise import Random
+from attn_course.exercises.engine.runner import Remark
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attn_course.exercises.engine.exercise import OPEN
+from attn_course.exercises.engine.runner import OPEN
 
 
 def _size(tensor: Tensor) -> int:

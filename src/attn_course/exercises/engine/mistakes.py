@@ -13,12 +13,31 @@ without a comment is recognised by code, which the exercise gives under the same
 
 import ast
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 _HEADING = re.compile(r"## (\w+)")
 _LINE = re.compile(r"- \*\*(?P<name>[^*]+)\*\*: (?P<says>(?:(?!<!--).)+?)(?: <!-- (?P<edits>.+) -->)?")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake, and how it is recognised.
+
+    Args:
+        says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
+        answer: an answer that makes this mistake, or what is replaced by what in the right one to make it, as in
+            ``{"softmax(-1)": "softmax(-2)"}``; whoever gets the same results in every trial made it too.
+        sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
+            It returns None in a later trial that cannot tell, such as one without the row in which it shows.
+    """
+
+    says: str
+    answer: Callable | dict[str, str] | None = None
+    sign: Callable[..., bool | None] | None = None
 
 
 class Line(NamedTuple):

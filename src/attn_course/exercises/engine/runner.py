@@ -1,0 +1,410 @@
+"""Run an answer on one trial, and compare what comes out. Used from chapter 0 on."""
+
+import contextlib
+import inspect
+import io
+import re
+import traceback
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from attn_course.device import default_device
+from attn_course.exercises.engine.compare import (
+    GRADIENTS,
+    GRADIENTS_OF_ROUNDED,
+    LIKE_FLOAT32,
+    LOOSE,
+    TOLERANCES,
+    copy_of,
+    describe,
+    find_difference,
+    find_tensor_difference,
+    identical,
+    tensors_of,
+    typed_like,
+    without_graph,
+)
+from attn_course.exercises.engine.general_mistakes import ERRORS, NO_GRADIENT, NOT_AS_ASKED, WRONG_GRADIENT
+from attn_course.exercises.engine.mistakes import Mistake
+from attn_course.exercises.engine.timeout import TookTooLong, stop_after
+
+if TYPE_CHECKING:  # which imports this module
+    from attn_course.exercises.engine.exercise import Exercise
+
+# Seconds of the processor that an answer may take for one trial. The solutions take less than two for all of them, so
+# there is room for slow machines, for loops over single numbers and for what a first call imports.
+SECONDS_A_TRIAL = 20.0
+OTHER_NUMBERS, ANOTHER_SHAPE = "other numbers", "another shape"  # what is found where an input was changed
+OPEN = object()  # one of several results of a mistake that says nothing about it
+# How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
+_DEVICES = re.compile(
+    r"tensors to be on the same device|device type tensor to numpy|on cpu or on the same device"
+    r"|device type for generator|should be a 1D CPU|MPS device|to MPS op|MPS tensor to numpy|:0 and cpu|cpu and \w+:0"
+)
+
+
+class Remark(Exception):
+    """Raised by an exercise's ``use`` when the answer cannot be used; its message is shown to the learner.
+
+    Args:
+        text: what the learner reads.
+        mistake: the name of the mistake.
+    """
+
+    def __init__(self, text: str, mistake: str = NOT_AS_ASKED) -> None:
+        super().__init__(text)
+        self.mistake = mistake
+
+
+def set_parameters(module: nn.Module) -> nn.Module:
+    """Give each parameter numbers that depend on its name and shape only, so that two layers can be compared.
+
+    The same name and shape get the same numbers in every layer, in whatever order they were made.
+    """
+    for name, parameter in module.named_parameters():
+        rng = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(parameter.shape)}".encode()))
+        with torch.no_grad():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.5)
+    if _layers is not None:
+        _layers.append(module)
+    return module
+
+
+_layers: list[nn.Module] | None = None  # those of one answer, while its gradients are looked at
+
+
+def call_answer(answer: Callable, *inputs: Any) -> Any:
+    return answer(*inputs)
+
+
+class Run:
+    """One answer on one trial: what came out, and how it compares."""
+
+    def __init__(self, exercise: "Exercise", answer: Callable, trial: tuple, kept: dict, *, heard: bool) -> None:
+        self.exercise = exercise
+        self.seed, self.what, *self.inputs = trial
+        self.answer = answer
+        self._kept, self._made = kept, {}
+        given = copy_of(self.inputs)
+        # What an answer prints is worth reading once.
+        with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
+            self.found, self.error = self._attempt_in_time(answer, given)
+        if "right" not in kept:
+            given_too = copy_of(self.inputs)
+            expected, error = self._attempt(exercise.right, given_too)
+            if error is not None:
+                raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
+            kept["right"] = without_graph(expected), list(map(identical, self.inputs, given_too))
+        self.expected, stay = kept["right"]
+        self.finds = "something else"  # where an input was changed
+        self.changed = self._changed_input(given, stay)
+        self.is_right = self.error is None and self._is_right()
+
+    def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
+        _seed(self.seed)  # the same dropout and the same first weights for every answer
+        try:
+            return self._use(answer, inputs), None
+        except (Exception, SystemExit) as error:
+            return None, error
+
+    def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
+        """What a wrong answer returns here, or its error; computed once, however often it is compared.
+
+        A result that the mistake leaves open is taken from the learner's answer.
+        """
+        made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
+        if id(wrong) not in made:
+            found, error = self._attempt(wrong, copy_of(self.inputs))
+            if error is not None:  # without what it holds on to
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+            made[id(wrong)] = wrong, without_graph(found), error  # the answer, too, so that no other has its id
+        _, found, error = made[id(wrong)]
+        if isinstance(found, tuple) and isinstance(self.found, tuple) and len(found) == len(self.found):
+            pairs = zip(found, self.found, strict=True)
+            found = tuple(own if result is OPEN else result for result, own in pairs)
+        return found, error
+
+    def _attempt_in_time(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
+        try:
+            return stop_after(SECONDS_A_TRIAL, lambda: self._attempt(answer, inputs))
+        except TookTooLong as error:
+            return None, error
+
+    def _use(self, answer: Callable, inputs: list) -> Any:
+        return self.exercise.use(answer, *inputs)
+
+    def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
+        return find_difference(found, expected, self.exercise.returns, tolerances) is not None
+
+    def _is_right(self) -> bool:
+        if self.exercise.accepts is None:
+            if not self._differs(self.found, self.expected, LOOSE):
+                return True
+            as_float32 = not self.exercise.float64 and not self._differs(self.found, self.expected, LIKE_FLOAT32)
+            return as_float32 and bool(self.float32_text())
+        try:
+            return bool(self.exercise.accepts(self.found, *self.inputs))
+        except Exception:
+            return False
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether a right result in float64 is right to float32's digits only."""
+        by_value = self.is_right and self.exercise.accepts is None
+        return by_value and self._differs(self.found, self.expected, TOLERANCES)
+
+    def float32_text(self) -> str:
+        """Where the numbers go through float32; empty if no more than a single factor does."""
+        _seed(self.seed)
+        try:
+            # A class makes its parameters before it is told to be float64.
+            anew = not inspect.isclass(self.answer)
+            with contextlib.redirect_stdout(io.StringIO()), _NoFloat32(anew=anew):
+                self._use(self.answer, copy_of(self.inputs))
+        except _Float32Inside as inside:
+            return (
+                f"In float64 {self.exercise.name} is right to float32's precision only: something inside is "
+                "float32. New tensors take the type of what was given, as in torch.ones(3, dtype=x.dtype)."
+                f"{self._line_text(inside)}{self._tried_text()}"
+            )
+        except (Exception, SystemExit):  # nothing that was there without the looking
+            return ""
+        return ""
+
+    def agrees_with(self, mistake: Mistake, *, exactly: bool = True) -> bool | None:
+        """Whether the answer does here what the mistake does: returns the same, or stops with the same error.
+
+        None if this trial cannot tell. Unless ``exactly``, numbers of another precision are the same.
+        """
+        if mistake.sign is not None:
+            return None if self.is_right else self._shows(mistake.sign)
+        if mistake.answer is None:
+            return False
+        found, error = self.made_by(mistake.answer)
+        if error is not None or self.error is not None:
+            return type(error) is type(self.error) and str(error) == str(self.error)
+        alike = self.found if exactly else typed_like(self.found, found)
+        return not self._differs(alike, found, LOOSE)
+
+    def makes(self, answer: Callable, place: int) -> bool:
+        """Whether one of several results is the one that another answer returns there."""
+        results, error = self.made_by(answer)
+        if error is not None or not isinstance(results, tuple | list) or len(results) <= place:
+            return False
+        alike = typed_like(self.found[place], results[place])
+        return find_difference(alike, results[place], ("",), LOOSE) is None
+
+    def known_error(self) -> tuple[str, str] | None:
+        """The name of a mistake that stops with this error in every exercise, and a sentence."""
+        for pattern, known in ERRORS.items():
+            if isinstance(self.error, RuntimeError | TypeError) and re.search(pattern, str(self.error)):
+                return known
+        return None
+
+    def _shows(self, sign: Callable[..., bool | None]) -> bool | None:
+        """Whether the sign of a mistake is there; what cannot be looked at does not show it."""
+        try:
+            shows = sign(self.found, *copy_of(self.inputs)) if self.error is None else False
+            return None if shows is None else bool(shows)
+        except Exception:
+            return False
+
+    def _names(self) -> list[str]:
+        """The names of the inputs, as the right answer calls them."""
+        target = self.exercise.right if self.exercise.use is call_answer else self.exercise.use
+        names = list(inspect.signature(target).parameters)
+        return names if self.exercise.use is call_answer else names[1:]
+
+    def inputs_by_name(self) -> dict[str, Any]:
+        return dict(zip(self._names(), self.inputs, strict=False))
+
+    def _changed_input(self, given: list, stay: list[bool]) -> str | None:
+        """The name of an input that the answer changed and that the right answer lets stay as it is."""
+        for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
+            if not identical(before, after) and stays:
+                if isinstance(before, Tensor):
+                    self.finds = OTHER_NUMBERS if before.shape == after.shape else ANOTHER_SHAPE
+                return name
+        return None
+
+    def _inputs_text(self) -> str:
+        named = self.inputs_by_name().items()
+        return ", ".join(f"{name} {describe(value)}" for name, value in named)
+
+    def _tried_text(self) -> str:
+        inputs = self._inputs_text()
+        return f"\n  Tried: {self.what}; {inputs}." if inputs else f"\n  Tried: {self.what}."
+
+    def _line_text(self, error: BaseException) -> str:
+        line = _line_of_answer(error, self.answer)
+        if not line:
+            return ""
+        return f"\n  in line {line[0]} of your cell" + (f": {line[1]}" if line[1] else "")
+
+    def error_text(self) -> str:
+        if isinstance(self.error, Remark):
+            return f"Not right yet. {self.error}"
+        device = default_device(torch.float64)
+        if device.type != "cpu" and _DEVICES.search(str(self.error)):
+            text = (
+                f"{self.exercise.name} stops since it mixes devices: the inputs are on {device}, "
+                f"and something else is not. Make new tensors where the inputs are, "
+                f"as in torch.ones(3, device=x.device), and stay in PyTorch."
+            )
+        else:
+            said = str(self.error).strip().split("\n")[0]
+            kind = type(self.error).__name__ + (f": {said}" if said else "")
+            text = f"{self._what_stops()} stops with {kind}"
+        return text + self._line_text(self.error) + self._tried_text()
+
+    def _what_stops(self) -> str:
+        """The answer, or what it has made, such as a layer: what no line of the cell has to do with stops in use."""
+        name, is_called = self.exercise.name, self.exercise.use is call_answer
+        at_once = is_called or isinstance(self.error, TypeError) or _line_of_answer(self.error, self.answer)
+        return name if at_once else f"What {name} makes"
+
+    def too_long_text(self) -> str:
+        return (
+            f"Not right yet. {self.exercise.name} took longer than {SECONDS_A_TRIAL:g} seconds for one input and was "
+            "stopped. If the answer has a while loop, its condition must become False at some point. A loop over "
+            "single numbers can be slow; operations on whole tensors are faster."
+            f"{self._line_text(self.error)}{self._tried_text()}"
+        )
+
+    def difference_text(self, says: str) -> str:
+        if self.exercise.accepts is not None:
+            return f"{says}\nReturned: {describe(self.found)}."
+        difference = find_difference(self.found, self.expected, self.exercise.returns, LOOSE)
+        return f"{says}\n{difference}{self._tried_text()}"
+
+
+class GradientRun(Run):
+    """The gradients, by name, that come back through an answer whose values were right, in one trial."""
+
+    def __init__(self, run: Run) -> None:
+        self.exercise, self.answer = run.exercise, run.answer
+        self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
+        self._kept, self._made = run._kept.setdefault("gradients", {}), {}
+        rounded = run.is_rounded and not run.exercise.float64
+        self.tolerances = GRADIENTS_OF_ROUNDED if rounded else GRADIENTS
+        with contextlib.redirect_stdout(io.StringIO()):
+            if "right" not in self._kept:
+                expected, error = self._attempt(self.exercise.right, copy_of(self.inputs))
+                if error is not None:
+                    raise RuntimeError(
+                        f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
+                    ) from error
+                self._kept["right"] = expected
+            self.expected = self._kept["right"]
+            self.found, self.error = self._attempt_in_time(self.answer, copy_of(self.inputs))
+        self.is_right = self.error is None and not self._differs(self.found, self.expected, self.tolerances)
+
+    def _use(self, answer: Callable, inputs: list) -> dict[str, Tensor]:
+        global _layers
+        names = [*self._names(), *map(str, range(len(inputs)))]
+        leaves = dict(_leaves(zip(names, inputs, strict=False)))
+        # Copies are handed over, so that whoever may write into an input still may.
+        given = [leaves[name] * 1 if name in leaves else value for name, value in zip(names, inputs, strict=False)]
+        _layers = []
+        try:
+            found = self.exercise.use(answer, *given)
+            leaves |= dict(_leaves(("", layer) for layer in _layers))
+        finally:
+            _layers = None
+        rng = torch.Generator().manual_seed(self.seed)
+        # Every number of every result enters one sum, by a factor of its own.
+        parts = [
+            (out * torch.randn(out.shape, generator=rng, dtype=torch.float64).to(out)).sum()
+            for out in tensors_of(found)
+            if out.requires_grad
+        ]
+        leaves = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        if not parts or not leaves:
+            return {}
+        gradients = torch.autograd.grad(sum(parts), [*leaves.values()], allow_unused=True)
+        named = zip(leaves, gradients, strict=True)
+        return {name: gradient for name, gradient in named if gradient is not None}
+
+    def _differs(self, found: Any, expected: Any, _: dict) -> bool:
+        return not isinstance(found, dict) or any(
+            name not in found or find_tensor_difference(found[name], wanted, name, self.tolerances) is not None
+            for name, wanted in expected.items()
+        )
+
+    def gradient_text(self) -> tuple[str, str]:
+        """The name of what is wrong with the gradients, and a sentence."""
+        if self.error is not None:
+            said = str(self.error).strip().split("\n")[0].split(":")[0]
+            text = f"The numbers tried are right, but their gradient cannot be computed: {said}."
+            return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
+        missed = [name for name in self.expected if name not in self.found]
+        if missed:
+            listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
+            text = (
+                f"The numbers tried are right, but no gradient comes back to {listed}, "
+                "so nothing is learned there. What leads out of the graph: detach, data, no_grad, item, NumPy, "
+                "a tensor made anew, or not using something at all."
+            )
+            return NO_GRADIENT, text + self._tried_text()
+        differences = (
+            find_tensor_difference(self.found[name], wanted, f"the gradient of {name}", self.tolerances)
+            for name, wanted in self.expected.items()
+        )
+        text = f"The numbers tried are right, but the gradient is not. {next(filter(None, differences))}"
+        return WRONG_GRADIENT, text + self._tried_text()
+
+
+def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
+    """What a gradient may come back to: tensors of fractions, and the parameters of modules, by name."""
+    for name, value in named:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield name, value.requires_grad_()
+        elif isinstance(value, nn.Module):
+            for inner, parameter in value.named_parameters():
+                yield f"{name}.{inner}".lstrip("."), parameter
+
+
+class _Float32Inside(BaseException):
+    """Raised where numbers go through float32; no Exception, so that no answer catches it."""
+
+
+class _NoFloat32(TorchDispatchMode):
+    """Stop where numbers of float64 lose digits and, ``anew``, where several are made that have fewer."""
+
+    def __init__(self, *, anew: bool) -> None:
+        super().__init__()
+        self.anew = anew
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        converts = any(t.dtype == torch.float64 for t in tensors_of(args))
+        for made in tensors_of(result):
+            small = made.is_floating_point() and made.dtype != torch.float64
+            if small and (converts or (self.anew and made.numel() > 1)):
+                raise _Float32Inside
+        return result
+
+
+def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] | None:
+    """The number and text of the last line of the learner's cell that the error passed through."""
+    function = answer
+    if inspect.isclass(answer):  # a class may inherit all that it does
+        own = [base for base in answer.__mro__ if not base.__module__.startswith("torch")]
+        functions = (f for base in own for f in vars(base).values() if inspect.isfunction(f))
+        function = next(functions, None)
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return (lines[-1].lineno, lines[-1].line or "") if lines else None
+
+
+def _seed(seed: int) -> None:
+    """torch.manual_seed, which takes longer than most answers: it keeps a traceback for each device that is missing."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
