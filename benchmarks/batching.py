@@ -18,7 +18,7 @@ from paired import Sentences, describe_machine, load_sentences, quartiles, take_
 from training_step import SIZES, make_step
 
 from attn_course.data.batches import make_batch, make_buckets
-from attn_course.transformer import Transformer
+from attn_course.nn.transformer import Transformer
 
 POSITIONS = 1500
 """Positions of a batch, padding included, on either side."""

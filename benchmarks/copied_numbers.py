@@ -13,7 +13,7 @@ from collections import Counter
 from decimal import Decimal
 from random import Random
 
-from attn_course.translator import Translator
+from attn_course.translation.translator import Translator
 
 NUM_SENTENCES = 60
 SEEDS = {"first": 0, "second": 37, "report": 2026}

@@ -1,6 +1,6 @@
 """Train the four networks that chapter 1 compares, by the chapter's own code, and record what they can do.
 
-`python benchmarks/dates.py` writes `src/attn_course/shipped/dates.json`, which the chapter draws. tests/test_dates.py
+`python benchmarks/dates.py` writes `translation/bundled_model/dates.json`, which the chapter draws. tests/data/test_dates.py
 holds it against what the chapter says. It takes about four minutes on one core.
 """
 

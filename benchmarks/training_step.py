@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.subwords import PAD_ID
+from attn_course.nn.transformer import Transformer, TransformerOptions
 from attn_course.training.loss import translation_loss
-from attn_course.transformer import Transformer, TransformerOptions
 
 SIZES = {
     "small": {"d_model": 128, "num_heads": 4, "num_layers": 2, "d_ff": 256},

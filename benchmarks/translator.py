@@ -16,8 +16,8 @@ from pathlib import Path
 from attn_course.data.corpora import load_small_parallel_enja
 from attn_course.data.mixture import load_text
 from attn_course.data.text import normalize_japanese
-from attn_course.evaluation import CopyNearest, bleu, summary
-from attn_course.translator import SHIPPED, Translation, Translator
+from attn_course.translation.metrics import CopyNearest, bleu, summary
+from attn_course.translation.translator import SHIPPED, Translation, Translator
 
 BEAM_SIZE = 5
 LENGTH_REWARDS = (0.0, 0.5, 0.7, 0.9, 1.1)

@@ -270,7 +270,7 @@ def parts_of_chapters(paths: list[Path], jobs: int) -> dict[str, Part]:
         "bad-input": Part(
             "unit tests with bad input: checks of the exercises and answers to them",
             0,
-            (pytest(*own, "tests/test_check.py", "-m", "bad_input", "-k", chosen, jobs=jobs),),
+            (pytest(*own, "tests/exercises/test_check.py", "-m", "bad_input", "-k", chosen, jobs=jobs),),
         ),
         "notebooks": Part(
             "notebooks executed again and compared",

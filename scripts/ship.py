@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attn_course.training import Settings
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from attn_course.translator import SHIPPED
+from attn_course.translation.translator import SHIPPED
 
 LARGEST = 12_000_000  # bytes of weights that the package may carry
 

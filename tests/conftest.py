@@ -24,7 +24,7 @@ def _the_same_numbers_each_time():
 @pytest.fixture(scope="session")
 def processes():
     """Four processes that compute together, started when a test first needs them and kept: starting takes long."""
-    from attn_course.processes import Processes
+    from attn_course.distributed.process_pool import Processes
 
     with Processes(4) as started:
         yield started

@@ -1,6 +1,6 @@
 """A pytest plugin: what a test makes, it makes on the accelerator that PyTorch reports.
 
-    python -m pytest -p on_accelerator tests/test_masks.py
+    python -m pytest -p on_accelerator tests/functional/test_masks.py
 
 A test says ``torch.randn(2, 5)`` and hands that to the package. Under this plugin the tensor is drawn on the CPU as
 ever, so that its numbers are the same, and moved; a module that a test makes is moved too. What the package makes

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attn_course import default_device
-from attn_course.device import get_random_state, has_bfloat16, has_type, set_random_state
+from attn_course._device import get_random_state, has_bfloat16, has_type, set_random_state
 
 LACKING = {("mps", torch.float64)}
 
@@ -18,7 +18,7 @@ def sees(monkeypatch):
         monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind) if count else None)
         monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
         # A device that is not there cannot be asked for a number; MPS answers a question for float64 so.
-        monkeypatch.setattr("attn_course.device.has_type", lambda device, dtype: (device.type, dtype) not in LACKING)
+        monkeypatch.setattr("attn_course._device.has_type", lambda device, dtype: (device.type, dtype) not in LACKING)
 
     monkeypatch.delenv("ATTN_COURSE_DEVICE", raising=False)
     return report
@@ -117,6 +117,6 @@ def test_a_processor_says_whether_it_multiplies_in_bfloat16(monkeypatch, known, 
 def test_an_accelerator_says_so_too_and_one_that_only_imitates_it_does_not_count(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     monkeypatch.setattr(
-        "attn_course.device.has_type", lambda device, dtype: (device.type, dtype) == ("mps", torch.bfloat16)
+        "attn_course._device.has_type", lambda device, dtype: (device.type, dtype) == ("mps", torch.bfloat16)
     )
     assert [has_bfloat16(torch.device(kind)) for kind in ("cuda", "mps", "xpu")] == [False, True, False]

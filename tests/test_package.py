@@ -32,9 +32,9 @@ def test_all_of_attention_comes_without_what_draws_scores_and_cuts_words():
 
 
 def test_a_translator_comes_without_what_trains_and_scores_one():
-    modules = modules_after("from attn_course.translator import Translator")
-    unneeded = {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.evaluation"}
-    assert modules & (HEAVY | unneeded | {"attn_course.training.loop"}) == set()
+    modules = modules_after("from attn_course.translation.translator import Translator")
+    unneeded = {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.translation.metrics"}
+    assert modules & (HEAVY | unneeded | {"attn_course.training.trainer"}) == set()
 
 
 def parts_of_the_package(kind):
@@ -98,9 +98,9 @@ def test_a_name_comes_from_its_module_and_stays(package):
 
 
 def test_a_module_is_there_without_an_import_of_its_own():
-    code = "import attn_course; print(attn_course.quiet.quiet_softmax.__module__)"
+    code = "import attn_course; print(attn_course.functional.quiet_softmax.quiet_softmax.__module__)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == "attn_course.quiet\n"
+    assert said == "attn_course.functional.quiet_softmax\n"
 
 
 @packages

@@ -12,13 +12,13 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from attn_course import copying, translator
 from attn_course.data import text
 from attn_course.data.subwords import Subwords
+from attn_course.nn.transformer import TransformerOptions
 from attn_course.plots import attention_view
-from attn_course.training.folder import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
+from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
-from attn_course.transformer import TransformerOptions
+from attn_course.translation import copying, translator
 
 PAGE = "book/try_the_translator"
 FOLDER = "translator"  # of the website; the scripts are there already

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
-from attn_course.plots.pen import NORMAL, SMALL, WIDTH, Drawing, Sheet
+from attn_course.plots.svg import NORMAL, SMALL, WIDTH, Drawing, Sheet
 from attn_course.plots.text import width_of
 
 FOLDER = Path(__file__).parent

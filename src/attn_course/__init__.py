@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors, which do not run anything
-    from attn_course.additive import additive_attention
-    from attn_course.cache import (
+    from attn_course._device import default_device
+    from attn_course._source import show_source
+    from attn_course.caching import (
         BlockPool,
         Cache,
         DecoderCache,
@@ -20,19 +21,16 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         PagedCache,
         RollingCache,
     )
-    from attn_course.causality import assert_causal
     from attn_course.decoding import generate
-    from attn_course.device import default_device
-    from attn_course.functional import (
+    from attn_course.functional.additive import additive_attention
+    from attn_course.functional.attention import (
         attention,
         fused_attention,
         soft_cap,
         softmax,
         weights_of_rows,
     )
-    from attn_course.language_model import DecoderOnly, LanguageModel
-    from attn_course.latent_attention import LatentAttention, cache_bytes_per_token
-    from attn_course.masks import (
+    from attn_course.functional.masks import (
         from_additive_mask,
         from_torch_mask,
         from_transformers_mask,
@@ -43,11 +41,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         to_torch_mask,
         to_transformers_mask,
     )
-    from attn_course.multi_head_attention import (
-        MultiHeadAttention,
-        MultiHeadCrossAttention,
-    )
-    from attn_course.positions import (
+    from attn_course.functional.positions import (
         Rope,
         Rotation,
         Yarn,
@@ -57,13 +51,18 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         make_sinusoidal_positions,
         rotate,
     )
-    from attn_course.quiet import quiet_softmax
-    from attn_course.recurrent import AttendingTranslator, RecurrentTranslator
-    from attn_course.self_attention import SelfAttention
-    from attn_course.sliding_window import sliding_window_attention
-    from attn_course.source import show_source
-    from attn_course.tiled import attend_block, merge_blocks, tiled_attention
-    from attn_course.transformer import (
+    from attn_course.functional.quiet_softmax import quiet_softmax
+    from attn_course.functional.sliding_window import sliding_window_attention
+    from attn_course.functional.tiled import attend_block, merge_blocks, tiled_attention
+    from attn_course.nn.language_model import DecoderOnly, LanguageModel
+    from attn_course.nn.latent_attention import LatentAttention, cache_bytes_per_token
+    from attn_course.nn.multi_head_attention import (
+        MultiHeadAttention,
+        MultiHeadCrossAttention,
+    )
+    from attn_course.nn.recurrent import AttendingTranslator, RecurrentTranslator
+    from attn_course.nn.self_attention import SelfAttention
+    from attn_course.nn.transformer import (
         AttentionWeights,
         DecoderLayer,
         EncoderLayer,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         Transformer,
         TransformerOptions,
     )
+    from attn_course.testing.causality import assert_causal
 
 _MODULES = {
     "additive": "additive_attention",

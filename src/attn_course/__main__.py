@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command."""
     _prepare_streams()
     try:
-        from attn_course.cli import app
+        from attn_course.translation.cli import app
 
         app()
     except KeyboardInterrupt:

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.masks import make_sliding_window_mask
-from attn_course.validation import check_sizes, check_window
+from attn_course.functional.masks import make_sliding_window_mask
+from attn_course.functional.validation import check_sizes, check_window
 
 
 class Cache:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from attn_course.data.batches import make_batch
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
-from attn_course.masks import make_padding_mask
-from attn_course.validation import check_sizes
+from attn_course.functional.masks import make_padding_mask
+from attn_course.functional.validation import check_sizes
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class SourceRule(Protocol):
 
 @runtime_checkable
 class Rule(Protocol):
-    """Makes a :class:`SourceRule` for each source; :class:`attn_course.copying.CopyNumbers` is one."""
+    """Makes a :class:`SourceRule` for each source; :class:`attn_course.translation.copying.CopyNumbers` is one."""
 
     def __call__(self, source: Sequence[int]) -> SourceRule | None:
         """Return the rule for one source, or None if every token may be written.

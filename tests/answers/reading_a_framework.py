@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import attn_course
 from answers import right, unnamed, wrong
 from attn_course import attention, softmax
-from attn_course.burn import from_burn_mask
+from attn_course.ports.burn import from_burn_mask
 
 # -- stable_quiet -----------------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ def tells_quiet(fn):
 @wrong("measures something else")
 def tells_quiet(fn):
     try:
-        return all(_same(fn(x, -1), attn_course.burn.burn_quiet_softmax_2023(x)) for x in _inputs()[:2])
+        return all(_same(fn(x, -1), attn_course.ports.burn.burn_quiet_softmax_2023(x)) for x in _inputs()[:2])
     except Exception:
         return False
 

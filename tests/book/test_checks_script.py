@@ -66,7 +66,7 @@ def _has_both_marks(text):
 
 def test_shapes_are_checked_wherever_a_signature_gives_them(checks):
     shaped = checks.shaped_modules()
-    assert {"attn_course.functional", "attn_course.training.loss", "attn_course.data.batches"} <= set(shaped)
+    assert {"attn_course.functional.attention", "attn_course.training.loss", "attn_course.data.batches"} <= set(shaped)
     for path in (ROOT / "src" / "attn_course").rglob("*.py"):
         name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         gives = re.search(r"\b[A-Z]\w+\[Tensor, \"", path.read_text("utf-8")) is not None

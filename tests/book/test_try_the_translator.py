@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, tab  # noqa: F401
 
-from attn_course.copying import find_numbers
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences
-from attn_course.translator import LENGTH_REWARD, Translator
+from attn_course.translation.copying import find_numbers
+from attn_course.translation.translator import LENGTH_REWARD, Translator
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import translating

@@ -11,7 +11,8 @@ from read_chapters import definitions, solution
 from tolerance import allowed
 
 import attn_course
-from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask, multi_head_attention
+from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask
+from attn_course.nn import multi_head_attention
 
 B, H, T, S, D = 2, 3, 5, 7, 4
 

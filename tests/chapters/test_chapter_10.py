@@ -21,7 +21,7 @@ from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.subwords import UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese, tokenize_english
 from attn_course.data.words import words
-from attn_course.masks import make_causal_mask
+from attn_course.functional.masks import make_causal_mask
 
 REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
 with_corpora = pytest.mark.skipif(

@@ -15,9 +15,9 @@ import sacrebleu
 import torch
 from read_chapters import code_cells, imports, notebook, solution
 
-from attn_course.alignment import alignment_error_rate
 from attn_course.decoding import normalize_by_length
-from attn_course.evaluation import bleu
+from attn_course.translation.alignment import alignment_error_rate
+from attn_course.translation.metrics import bleu
 
 NUMBER = "13"
 

@@ -18,7 +18,7 @@ from attn_course import (
     quiet_softmax,
     softmax,
 )
-from attn_course.burn import (
+from attn_course.ports.burn import (
     BurnMultiHeadAttentionConfig,
     MhaCache,
     MhaInput,

@@ -21,7 +21,7 @@ from attn_course import (
     make_causal_mask,
     make_sliding_window_mask,
 )
-from attn_course.measuring import kernels_of, peak_bytes
+from attn_course.testing.memory import kernels_of, peak_bytes
 
 MIB = 2**20
 

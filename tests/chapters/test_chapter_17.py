@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from attn_course import pretrained
 from attn_course.data.everyday import load_handwritten
-from attn_course.positions import rotate
+from attn_course.functional.positions import rotate
 
 NUMBER = "17"
 ENGLISH = [pair.en for pair in load_handwritten()]

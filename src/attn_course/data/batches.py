@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
-from attn_course.masks import make_padding_mask
+from attn_course.functional.masks import make_padding_mask
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.functional import softmax
+from attn_course.functional.attention import softmax
 
 # ---------------------------------------------------------------- exact match
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.functional import softmax
+from attn_course.functional.attention import softmax
 
 # ---------------------------------------------------------------- the words of the chapter
 

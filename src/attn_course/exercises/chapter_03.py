@@ -10,7 +10,7 @@ from torch import nn
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS, NO_GRADIENT, WRONG_GRADIENT
 from attn_course.exercises.engine.runner import Remark, set_parameters
-from attn_course.functional import attention, softmax
+from attn_course.functional.attention import attention, softmax
 
 # ---------------------------------------------------------------- what several exercises share
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.functional import softmax
+from attn_course.functional.attention import softmax
 
 # ---------------------------------------------------------------- a lookup as a product
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.general_mistakes import NO_GRADIENT
 from attn_course.exercises.engine.runner import Remark, set_parameters
-from attn_course.functional import attention, softmax
-from attn_course.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
+from attn_course.functional.attention import attention, softmax
+from attn_course.functional.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
 
 # ---------------------------------------------------------------- a mask for the newest tokens
 

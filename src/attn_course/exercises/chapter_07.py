@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
 from attn_course.exercises.engine.runner import Remark, set_parameters
-from attn_course.functional import attention, softmax
-from attn_course.masks import make_causal_mask, make_padding_mask
-from attn_course.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
+from attn_course.functional.attention import attention, softmax
+from attn_course.functional.masks import make_causal_mask, make_padding_mask
+from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 
 # ---------------------------------------------------------------- another sequence
 

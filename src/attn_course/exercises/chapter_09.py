@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.runner import Remark, set_parameters
-from attn_course.masks import make_padding_mask
-from attn_course.transformer import DecoderLayer
+from attn_course.functional.masks import make_padding_mask
+from attn_course.nn.transformer import DecoderLayer
 
 # ---------------------------------------------------------------- layer normalisation
 

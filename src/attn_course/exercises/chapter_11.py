@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.device import default_device
+from attn_course._device import default_device
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.runner import Remark
 

@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attn_course.burn import (
+from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
+from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
+from attn_course.exercises.engine.functions_under_test import Specimens
+from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, FLOAT32_INSIDE
+from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.functional.attention import attention, softmax
+from attn_course.functional.masks import make_causal_mask, make_padding_mask
+from attn_course.functional.quiet_softmax import quiet_softmax
+from attn_course.nn.multi_head_attention import MultiHeadAttention
+from attn_course.ports.burn import (
     BurnMultiHeadAttentionConfig,
     MhaInput,
     burn_quiet_softmax,
     burn_quiet_softmax_2023,
     from_burn_mask,
 )
-from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
-from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
-from attn_course.exercises.engine.functions_under_test import Specimens
-from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, FLOAT32_INSIDE
-from attn_course.exercises.engine.runner import Remark, set_parameters
-from attn_course.functional import attention, softmax
-from attn_course.masks import make_causal_mask, make_padding_mask
-from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.quiet import quiet_softmax
 
 # ---------------------------------------------------------------- a quiet softmax
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from attn_course.exercises.engine.convert_output import as_integers, where
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.functional import attention
-from attn_course.masks import make_causal_mask
-from attn_course.positions import rotate
+from attn_course.functional.attention import attention
+from attn_course.functional.masks import make_causal_mask
+from attn_course.functional.positions import rotate
 
 # ---------------------------------------------------------------- a step with a cache
 

@@ -8,8 +8,8 @@ from attn_course.exercises.engine.convert_output import on_the_cpu, where
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.functional import attention
-from attn_course.masks import make_causal_mask
+from attn_course.functional.attention import attention
+from attn_course.functional.masks import make_causal_mask
 
 # ---------------------------------------------------------------- merge two blocks
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.masks import make_padding_mask
+from attn_course.functional.masks import make_padding_mask
 
 # ---------------------------------------------------------------- a weight map
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.runner import Remark
-from attn_course.multi_head_attention import MultiHeadAttention
+from attn_course.nn.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- induction on any text
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.runner import Remark
-from attn_course.functional import attention
-from attn_course.masks import make_causal_mask
-from attn_course.parallel import contiguous_positions, zigzag_positions
-from attn_course.tiled import attend_block, merge_blocks
+from attn_course.functional.attention import attention
+from attn_course.functional.context_parallel import contiguous_positions, zigzag_positions
+from attn_course.functional.masks import make_causal_mask
+from attn_course.functional.tiled import attend_block, merge_blocks
 
 # ---------------------------------------------------------------- the zigzag
 

@@ -1,5 +1,5 @@
 // The arithmetic of the explorable figures, in double precision unless said otherwise.
-// tests/test_explore.py compares each function with PyTorch and the package.
+// tests/explore/test_explore.py compares each function with PyTorch and the package.
 
 /** @typedef {number[]} Vector */
 /** @typedef {number[][]} Matrix */

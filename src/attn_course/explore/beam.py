@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.pen import WIDTH, Drawing, Sheet, short
+from attn_course.plots.svg import WIDTH, Drawing, Sheet, short
 from attn_course.plots.text import on_one_line
 
 _WIDEST = 5  # beam

@@ -3,7 +3,7 @@
 import math
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.pen import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Sheet
 
 
 def clock(

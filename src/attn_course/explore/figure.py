@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from attn_course.plots.pen import Drawing
-from attn_course.plots.scripts import as_json, scripts
+from attn_course.plots.js_bundle import as_json, scripts
+from attn_course.plots.svg import Drawing
 
 
 class Explorable:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.pen import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Sheet
 from attn_course.plots.text import on_one_line
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_course.plots.pen import Sheet
+from attn_course.plots.svg import Sheet
 
 
 def load(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.pen import Sheet, short
+from attn_course.plots.svg import Sheet, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 

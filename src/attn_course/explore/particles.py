@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_course.explore.figure import Explorable, Guess
 from attn_course.explore.looks import check_steps, draw, load, unpack
-from attn_course.plots.pen import Sheet, short
+from attn_course.plots.svg import Sheet, short
 from attn_course.plots.text import as_table
 
 _GUESS = Guess(

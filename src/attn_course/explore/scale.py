@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.pen import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Sheet
 from attn_course.plots.text import as_numbers
 
 _GUESS = Guess(

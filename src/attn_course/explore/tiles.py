@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.pen import Sheet
+from attn_course.plots.svg import Sheet
 from attn_course.plots.text import as_numbers
 
 # The row of three of chapter 16 goes on, and five queries more; powers of 2, so that all can be checked by pencil.

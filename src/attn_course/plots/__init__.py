@@ -5,8 +5,9 @@ text, the numbers that were drawn, so that a picture is re-checked by value like
 machine return a :class:`Drawing`, an SVG that is stored with what it shows in words.
 """
 
+from attn_course.plots.charts import bars, curves
 from attn_course.plots.colours import COLORS
-from attn_course.plots.drawings import (
+from attn_course.plots.diagrams import (
     attention_flow,
     attention_steps,
     decoder_block,
@@ -23,11 +24,10 @@ from attn_course.plots.drawings import (
     vocabulary,
     who_sees_whom,
 )
-from attn_course.plots.grids import head_grid, heatmap, masks
+from attn_course.plots.figure import Picture, subplots
+from attn_course.plots.heatmaps import head_grid, heatmap, masks
 from attn_course.plots.images import images
-from attn_course.plots.pen import Drawing
-from attn_course.plots.picture import Picture, subplots
-from attn_course.plots.series import bars, curves
+from attn_course.plots.svg import Drawing
 from attn_course.plots.view import AttentionView, attention_view
 
 __all__ = [

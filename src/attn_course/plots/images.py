@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import COLORS, INK, diverging, sequential
-from attn_course.plots.picture import WIDEST, Picture, drawing, panels
+from attn_course.plots.figure import WIDEST, Picture, drawing, panels
 from attn_course.plots.text import (
     LONGEST_NAME,
     MOST_AS_TEXT,

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.colours import as_hex, diverging, sequential
-from attn_course.plots.grids import heatmap
-from attn_course.plots.picture import Picture
-from attn_course.plots.scripts import as_json, scripts
-from attn_course.plots.still import as_units, still_image
+from attn_course.plots.fallback_image import as_units, still_image
+from attn_course.plots.figure import Picture
+from attn_course.plots.heatmaps import heatmap
+from attn_course.plots.js_bundle import as_json, scripts
 from attn_course.plots.text import (
     as_mask,
     as_numbers,

@@ -1,8 +1,9 @@
 """Weights that others trained, in our own modules, from BERT to Gemma 3 and gpt-oss. Derived in chapter 17."""
 
+from attn_course.nn.outputs import Reading
 from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
 from attn_course.pretrained.config import read_config, read_rope
-from attn_course.pretrained.configured import (
+from attn_course.pretrained.decoder_from_config import (
     ConfiguredAttention,
     ConfiguredDecoder,
     ConfiguredLayer,
@@ -27,7 +28,6 @@ from attn_course.pretrained.sentence_encoder import SentenceEncoder
 from attn_course.pretrained.tokenizer import load_tokenizer
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
-from attn_course.reading import Reading
 
 __all__ = [
     "BERT_NAMES",

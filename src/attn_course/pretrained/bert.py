@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from attn_course.positions import learned_positions
+from attn_course.functional.positions import learned_positions
+from attn_course.functional.validation import check_is_flag
+from attn_course.nn.outputs import Reading
+from attn_course.nn.transformer import EncoderLayer
 from attn_course.pretrained.config import read_config
 from attn_course.pretrained.weight_map import load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
-from attn_course.reading import Reading
-from attn_course.transformer import EncoderLayer
-from attn_course.validation import check_is_flag
 
 BERT_NAMES = {
     "bert.embeddings.word_embeddings": "token_embed",

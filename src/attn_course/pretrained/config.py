@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.positions import Rope, Yarn
+from attn_course.functional.positions import Rope, Yarn
 
 
 def gelu_by_tanh(x: Tensor) -> Tensor:

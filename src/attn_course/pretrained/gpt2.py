@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from attn_course.language_model import DecoderOnly
+from attn_course.nn.language_model import DecoderOnly
+from attn_course.nn.transformer import EncoderLayer
 from attn_course.pretrained.config import gelu_by_tanh, read_config
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
-from attn_course.transformer import EncoderLayer
 
 
 def split_fused(tensor: Tensor) -> tuple[Tensor, ...]:

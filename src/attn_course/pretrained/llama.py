@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.cache import Cache
-from attn_course.language_model import DecoderOnly
-from attn_course.multi_head_attention import MultiHeadAttention
-from attn_course.positions import Rope, Rotation
+from attn_course.caching import Cache
+from attn_course.functional.positions import Rope, Rotation
+from attn_course.nn.language_model import DecoderOnly
+from attn_course.nn.multi_head_attention import MultiHeadAttention
 from attn_course.pretrained.config import read_config, read_rope
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
 

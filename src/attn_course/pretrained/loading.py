@@ -7,7 +7,7 @@ from torch import nn
 
 from attn_course.pretrained.bert import load_bert
 from attn_course.pretrained.config import read_config
-from attn_course.pretrained.configured import load_configured
+from attn_course.pretrained.decoder_from_config import load_configured
 from attn_course.pretrained.gpt2 import load_gpt2
 from attn_course.pretrained.llama import load_llama
 from attn_course.pretrained.marian import load_marian

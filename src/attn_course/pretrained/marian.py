@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.pretrained.config import read_config
-from attn_course.pretrained.weight_map import Into, load_weight_map
-from attn_course.pretrained.weights import read_weights
-from attn_course.transformer import (
+from attn_course.nn.transformer import (
     DecoderLayer,
     EncoderLayer,
     Transformer,
     TransformerOptions,
 )
+from attn_course.pretrained.config import read_config
+from attn_course.pretrained.weight_map import Into, load_weight_map
+from attn_course.pretrained.weights import read_weights
 
 
 def first_row(tensor: Tensor) -> Tensor:

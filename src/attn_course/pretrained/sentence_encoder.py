@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.masks import make_padding_mask
+from attn_course.functional.masks import make_padding_mask
+from attn_course.nn.outputs import Reading
 from attn_course.pretrained.bert import Bert
-from attn_course.reading import Reading
 
 
 class SentenceEncoder(nn.Module):

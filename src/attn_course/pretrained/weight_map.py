@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attn_course.language_model import DecoderOnly
+from attn_course.nn.language_model import DecoderOnly
 from attn_course.pretrained.weights import read_weights, shorten
 
 

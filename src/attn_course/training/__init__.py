@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # for editors, which do not run anything
         write_atomically,
     )
     from attn_course.training.distributed import join_processes
-    from attn_course.training.loop import train, translate_greedily
     from attn_course.training.loss import translation_loss
     from attn_course.training.model import load_weights, make_model
     from attn_course.training.schedule import learning_rate
     from attn_course.training.settings import Settings
+    from attn_course.training.trainer import train, translate_greedily
 
 _MODULES = {
     "checkpoint": "load_checkpoint save_checkpoint write_atomically",

@@ -18,7 +18,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 from torch import Tensor
 
-from attn_course.device import default_device
+from attn_course._device import default_device
 
 
 class Processes(NamedTuple):

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from attn_course.nn.transformer import Transformer, TransformerOptions
 from attn_course.training.settings import Settings
-from attn_course.transformer import Transformer, TransformerOptions
 
 
 def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> Transformer:

@@ -31,7 +31,7 @@ from attn_course.data.named_corpora import describe_corpus, stream_corpus
 from attn_course.data.subwords import Subwords
 from attn_course.training.checkpoint import write_atomically
 from attn_course.training.distributed import find_processes
-from attn_course.training.folder import (
+from attn_course.training.run_dir import (
     SRC_SUBWORDS,
     TGT_SUBWORDS,
     describe_pairs,

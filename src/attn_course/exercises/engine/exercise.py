@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attn_course.device import default_device, get_random_state, set_random_state
+from attn_course._device import default_device, get_random_state, set_random_state
 from attn_course.exercises.engine import diagnose_input, diagnose_output
 from attn_course.exercises.engine.compare import LOOSE, copy_of, find_difference, is_all_nan, is_copied
 from attn_course.exercises.engine.general_mistakes import (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_course.device import default_device
+from attn_course._device import default_device
 from attn_course.exercises.engine.compare import (
     GRADIENTS,
     GRADIENTS_OF_ROUNDED,

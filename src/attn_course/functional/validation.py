@@ -1,0 +1,271 @@
+"""What several modules ask of their inputs: each check raises early and says the values and the rule."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def read_value(x: Tensor) -> bool | int | float | None:
+    """Read the only number of a tensor; None where there is none to read.
+
+    There is none while PyTorch compiles, exports or traces the code, under ``torch.vmap``, and in tensors without
+    data. Who asks must then go the way that is right for every value.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    try:
+        return x.item()
+    except RuntimeError:
+        return None
+
+
+def check_is_tensor(x: Tensor, name: str) -> None:
+    """Refuse arrays, lists and numbers, and nested tensors, which have no shape (B, T, E)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, not {type(x).__name__}; torch.as_tensor makes one"
+        )
+    if x.is_nested:
+        raise TypeError(
+            f"{name} must not be a nested tensor; pad it with torch.nested.to_padded_tensor and hide the padding "
+            "with make_padding_mask"
+        )
+
+
+def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> None:
+    """Refuse queries, keys and values whose axes do not belong together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_is_tensor(x, name)
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if min(q.dim(), k.dim(), v.dim()) < 2:
+        raise ValueError(f"q, k and v must have at least two axes, (..., T, D): {shapes}")
+    if q.size(-1) != k.size(-1):
+        raise ValueError(
+            f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}"
+        )
+    if q.size(-1) == 0:
+        raise ValueError(f"q and k must be at least 1 wide: {shapes}")
+    if k.size(-2) != v.size(-2):
+        raise ValueError(
+            f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}"
+        )
+    if k.size(-2) == 0:
+        raise ValueError(f"there must be at least one key to attend to: {shapes}")
+    if enable_gqa:
+        _check_groups(q, k, v, shapes)
+    elif not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise ValueError(f"q, k and v must have the same leading axes: {shapes}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(
+            f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type"
+        )
+    check_is_float(q, "q, k and v")
+
+
+def check_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    sink: float | Tensor | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """Refuse inputs of attention that do not belong together; the result is the sink, broadcastable to the scores."""
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
+    scores_shape = (*q.shape[:-1], k.size(-2))
+    if mask is not None:
+        check_mask(mask, scores_shape)
+    if bias is not None:
+        check_bias(bias, scores_shape)
+    return None if sink is None else check_sink(sink, q)
+
+
+def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
+    if min(q.dim(), k.dim(), v.dim()) < 3:
+        raise ValueError(f"enable_gqa needs an axis of heads, (..., H, T, D): {shapes}")
+    if k.size(-3) != v.size(-3) or not q.shape[:-3] == k.shape[:-3] == v.shape[:-3]:
+        raise ValueError(
+            f"k and v must have as many heads as each other, and q the same axes before its heads: {shapes}"
+        )
+    if k.size(-3) == 0 or q.size(-3) % k.size(-3):
+        raise ValueError(
+            f"the heads of k and v ({k.size(-3)}) must divide those of q ({q.size(-3)}): {shapes}"
+        )
+
+
+def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
+    """Refuse a sink that is not one number for all heads or one for each; the result broadcasts to the scores."""
+    if not isinstance(sink, Tensor) and not math.isfinite(sink):
+        raise ValueError(f"sink ({sink}) must be finite; None for none")
+    sink = torch.as_tensor(sink, device=q.device)
+    sink = sink if sink.is_floating_point() else sink.to(q.dtype)
+    if sink.dim() == 0:
+        return sink
+    if sink.dim() > 1 or q.dim() < 3 or sink.size(0) != q.size(-3):
+        raise ValueError(
+            f"sink of shape {tuple(sink.shape)} must be one number or (H,), one for each head of q {tuple(q.shape)}"
+        )
+    return sink[:, None, None]  # (H, 1, 1)
+
+
+def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
+    """Refuse a mask that is not boolean, or that would be broadcast along axes it was not made for."""
+    check_is_bool(mask)
+    _check_broadcasts(mask, "mask", scores_shape)
+
+
+def check_bias(bias: Tensor, scores_shape: tuple[int, ...]) -> None:
+    """Refuse a bias that is no number to add, or that would be broadcast along axes it was not made for."""
+    check_is_tensor(bias, "bias")
+    if not bias.is_floating_point():
+        hint = "; pass what is hidden as mask" if bias.dtype == torch.bool else ""
+        raise TypeError(f"bias must be floating point, not {bias.dtype}{hint}")
+    _check_broadcasts(bias, "bias", scores_shape)
+
+
+def _check_broadcasts(x: Tensor, name: str, scores_shape: tuple[int, ...]) -> None:
+    rule = f"must be (T, S) or have as many axes as the scores {tuple(scores_shape)}, and broadcast to them"
+    if x.dim() not in (2, len(scores_shape)):
+        raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}; see Tensor.unsqueeze")
+    if any(
+        m not in (1, n)
+        for m, n in zip(reversed(x.shape), reversed(scores_shape), strict=False)
+    ):
+        raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}")
+
+
+def check_is_bool(mask: Tensor, name: str = "mask") -> None:
+    """Refuse a mask that is not boolean: masks of 0 and 1 and of 0 and -inf mean opposite things."""
+    check_is_tensor(mask, name)
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be boolean with True = may attend, not {mask.dtype}; "
+            "see the converters in attn_course.functional.masks"
+        )
+
+
+def check_is_flag(x: bool, name: str) -> None:
+    """Refuse what is neither True nor False, such as rows where all weights come or none."""
+    if not isinstance(x, bool):
+        raise TypeError(f"{name} ({x!r}) must be True or False; rows are chosen in a layer")
+
+
+def check_is_float(x: Tensor, name: str) -> None:
+    """Refuse integers, to which weights between 0 and 1 would be rounded."""
+    check_is_tensor(x, name)
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be floating point, not {x.dtype}")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size that leaves nothing of what it counts."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} ({size}) must be at least 1")
+
+
+def check_window(window: int, num_sink_tokens: int) -> None:
+    """Refuse a window in which a query does not see itself, and a negative number of sinks."""
+    if not window >= 1:
+        raise ValueError(
+            f"window ({window}) must be at least 1: a query sees at least itself"
+        )
+    if num_sink_tokens < 0:
+        raise ValueError(f"num_sink_tokens ({num_sink_tokens}) must not be negative")
+
+
+def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
+    """Refuse an input whose last axis is not the width that the layer was built for."""
+    check_is_tensor(x, name)
+    if x.size(-1) != width:
+        raise ValueError(
+            f"the last axis of {name} ({x.size(-1)}) must equal {argument} ({width}); {name} has shape {tuple(x.shape)}"
+        )
+
+
+def check_sequence(x: Tensor, width: int, name: str, argument: str) -> None:
+    """Refuse what is not a batch of sequences (B, T, E) of the width that the layer was built for."""
+    check_is_tensor(x, name)
+    if x.dim() != 3:
+        raise ValueError(
+            f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
+        )
+    check_width(x, width, name, argument)
+
+
+def check_positive(x: float, name: str) -> None:
+    """Refuse a number that is zero, negative or NaN."""
+    if not x > 0:
+        raise ValueError(f"{name} ({x}) must be positive")
+
+
+def check_probability(p: float, name: str) -> None:
+    """Refuse a probability of dropping that is negative, or that drops everything."""
+    if not 0.0 <= p < 1.0:
+        raise ValueError(
+            f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped"
+        )
+
+
+def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
+    """Refuse ids that are no integers (B, T), or more of them than a model reads."""
+    check_is_tensor(ids, name)
+    if ids.dim() != 2:
+        raise ValueError(
+            f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
+        )
+    if ids.dtype not in (torch.int32, torch.int64):  # what embeddings take
+        raise TypeError(
+            f"{name} must hold ids, which are integers (int64 or int32), not {ids.dtype}"
+        )
+    if start + ids.size(1) > max_len:
+        length = f"{start} + {ids.size(1)}" if start else ids.size(1)
+        raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
+
+
+def check_row_numbers(rows: Sequence[int] | Tensor, num_queries: int) -> Tensor:
+    """Refuse rows that are no queries; the result counts from the first query only."""
+    rows = torch.as_tensor(rows)
+    if rows.numel() == 0:
+        rows = rows.long()
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise TypeError(f"rows must be integers, not {rows.dtype}")
+    if rows.dim() != 1:
+        raise ValueError(f"rows of shape {tuple(rows.shape)} must have one axis, (R,)")
+    wrong = (rows < -num_queries) | (rows >= num_queries)
+    if read_value(wrong.any()):
+        raise ValueError(
+            f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, "
+            f"but one is {rows[wrong][0]}"
+        )
+    # Not the remainder: where no value can be read, it would make a query of a wrong row.
+    return torch.where(rows < 0, rows + num_queries, rows)
+
+
+def check_has_weights(state: dict[str, Tensor], names: Iterable[str]) -> None:
+    """Refuse to copy weights that are computed from other ones: a state dict does not hold them."""
+    for name in names:
+        if name not in state:
+            raise ValueError(
+                f"{name} cannot be copied, because it is computed from other parameters (by weight_norm, "
+                "spectral_norm or pruning); call torch.nn.utils.parametrize.remove_parametrizations or "
+                "torch.nn.utils.prune.remove first"
+            )
+
+
+def check_need_weights(
+    need_weights: bool | Sequence[int] | Tensor, num_queries: int
+) -> None:
+    """Refuse what is neither True nor False nor the rows whose weights to return."""
+    if isinstance(need_weights, bool):
+        return
+    if isinstance(need_weights, str) or not isinstance(need_weights, Tensor | Sequence):
+        raise TypeError(
+            f"need_weights ({need_weights!r}) must be True, False, or a list or tensor of the rows whose weights to "
+            "return"
+        )
+    check_row_numbers(need_weights, num_queries)

@@ -1,0 +1,1 @@
+"""Modules with parameters: attention layers, the Transformer and other models."""

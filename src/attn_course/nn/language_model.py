@@ -1,0 +1,301 @@
+"""A decoder-only language model, from the layers of the Transformer. Derived in chapter 15."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attn_course.caching import DecoderCache, all_or_nothing
+from attn_course.functional.positions import Rope, Rotation, make_alibi_bias, make_rotation
+from attn_course.functional.validation import (
+    check_is_bool,
+    check_is_flag,
+    check_sizes,
+    check_token_ids,
+)
+from attn_course.nn.outputs import Reading
+from attn_course.nn.transformer import EncoderLayer
+
+_POSITIONS = ("rotary", "alibi", "learned")
+
+
+class DecoderOnly(nn.Module):
+    """A language model of given parts: embeddings, layers whose attention is causal, a last norm, logits.
+
+    :class:`LanguageModel`, :class:`~attn_course.pretrained.GPT2` and :class:`~attn_course.pretrained.Llama` are
+    built on it; :func:`~attn_course.decoding.generate` writes with all of them.
+
+    Args:
+        embed: the table of embeddings (V, E).
+        layers: called as :class:`~attn_course.EncoderLayer` is, each with a ``self_attention``; at least one.
+        norm: behind the last layer.
+        positions: "rotary", "alibi" or "learned", as in chapter 8.
+        max_len: longest text.
+        tie_weights: make the logits with the embedding table itself.
+        dropout: of what enters the first layer.
+        rope: how rotary positions turn, as :func:`~attn_course.rotate` does when not given.
+
+    Raises:
+        ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is none of the three,
+            they are rotary and the width of a head is odd, or they are not and there is a ``rope``.
+    """
+
+    def __init__(
+        self,
+        embed: nn.Embedding,
+        layers: Iterable[nn.Module],
+        norm: nn.Module,
+        *,
+        positions: str,
+        max_len: int,
+        tie_weights: bool = True,
+        dropout: float = 0.0,
+        rope: Rope | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(max_len=max_len)
+        if positions not in _POSITIONS:
+            raise ValueError(
+                f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
+            )
+        if rope is not None and positions != "rotary":
+            raise ValueError(
+                f"rope ({rope}) is for rotary positions, and these are {positions}"
+            )
+        vocab_size, d_model = embed.weight.shape
+        self.positions = positions
+        self.rope = Rope() if rope is None else rope
+        self.max_len = max_len
+        self.embed = embed
+        if positions == "learned":
+            self.position_embed = nn.Embedding(max_len, d_model)
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+        self.to_logits = nn.Linear(d_model, vocab_size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        if positions == "rotary" and self._head_dim % 2:
+            num_heads = self.layers[0].self_attention.num_heads
+            raise ValueError(
+                f"d_model ({d_model}) divided by num_heads ({num_heads}) must be even for rotary positions, "
+                "which turn pairs of columns"
+            )
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 if "embed" in name else d_model**-0.5)
+        if tie_weights:
+            self.to_logits.weight = self.embed.weight
+
+    @property
+    def _head_dim(self) -> int:
+        attention = self.layers[0].self_attention
+        return attention.q_proj.out_features // attention.num_heads
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Bool[Tensor, "B 1 S"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score every next token.
+
+        Args:
+            ids: (B, T); with a cache only the tokens that it has not read yet.
+            mask: True where a token is no padding, (B, 1, S), S counting those in the cache too. Texts that are
+                to be continued are padded on the left, ``make_padding_mask(lengths, side="left")``; positions
+                count real tokens only, so a text is read as if it stood alone.
+            cache: what :meth:`make_cache` made; the tokens are added to it. Without gradients: inside
+                ``torch.no_grad()`` or ``torch.inference_mode()``.
+
+        Returns:
+            The logits (B, T, V). Those at padding mean nothing.
+
+        Raises:
+            ValueError: if the text is longer than ``max_len`` or than the cache has room for, or a shape does
+                not fit.
+            TypeError: if ids are not integers or the mask is not boolean.
+            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+        """
+        with all_or_nothing(cache):
+            *_, (x, _) = self._run(ids, mask, cache)
+        return self.to_logits(self.norm(x))
+
+    def read(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Bool[Tensor, "B 1 T"] | None = None,
+        need_weights: bool = False,
+    ) -> Reading:
+        """Show the stream between the layers, and who attended to whom.
+
+        Args:
+            ids: (B, T).
+            mask: True where there is a token, (B, 1, T); positions count real tokens only.
+            need_weights: whether to return the weights.
+
+        Raises:
+            ValueError: as the call.
+            TypeError: as the call.
+        """
+        check_is_flag(need_weights, "need_weights")
+        streams, weights = zip(
+            *self._run(ids, mask, need_weights=need_weights), strict=True
+        )
+        hidden = (*streams[:-1], self.norm(streams[-1]))
+        return Reading(hidden, torch.stack(weights[1:]) if need_weights else None)
+
+    def _run(
+        self,
+        ids: Tensor,
+        mask: Tensor | None,
+        cache: DecoderCache | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The stream (B, T, E) that enters the first layer, then what leaves each and its weights."""
+        start = 0 if cache is None else cache.length
+        places = self._places(ids, mask, start)
+        if cache is not None:
+            cache.check_room(ids.size(1))
+        try:
+            x = self.embed(ids)  # (B, T, E)
+        except IndexError:
+            raise IndexError(
+                f"ids go from {ids.min()} to {ids.max()}; those of the vocabulary go from 0 to "
+                f"{self.embed.num_embeddings - 1}"
+            ) from None
+        attention = self.layers[0].self_attention
+        rotations, bias = [None] * len(self.layers), None
+        if self.positions == "learned":
+            x = x + self.position_embed(places)
+        elif self.positions == "rotary":
+            if places.dim() == 2:
+                places = places[:, None]  # (B, 1, T): the same for every head
+            rotations = self._make_rotations(places, x.dtype)
+        else:  # the distance from a query to a key is the same wherever the text begins
+            bias = make_alibi_bias(
+                attention.num_heads,
+                ids.size(1),
+                start + ids.size(1),
+                dtype=x.dtype,
+                device=x.device,
+            )[None]  # (1, H, T, S)
+        x = self.dropout(x)
+        yield x, None
+        kept = [None] * len(self.layers) if cache is None else cache.layers
+        for layer, rotation, layer_cache in zip(self.layers, rotations, kept, strict=True):
+            x, weights = layer(
+                x,
+                mask=mask,
+                bias=bias,
+                positions=rotation,
+                is_causal=True,
+                need_weights=need_weights,
+                cache=layer_cache,
+            )
+            yield x, weights
+
+    def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
+        """How each layer turns its queries and keys; here all alike."""
+        rotation = make_rotation(places, self._head_dim, **self.rope._asdict(), dtype=dtype)
+        return [rotation] * len(self.layers)
+
+    def _places(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
+        """Where each new token stands, (T,), or (B, T) where a mask says that some are padding."""
+        check_token_ids(ids, "ids", self.max_len, start)
+        B, T = ids.shape
+        S = start + T
+        if mask is None:
+            return torch.arange(start, S, device=ids.device)
+        check_is_bool(mask)
+        if mask.shape != (B, 1, S):
+            raise ValueError(
+                f"mask of shape {tuple(mask.shape)} must be (B, 1, S), here ({B}, 1, {S}): "
+                f"True where one of the {start} tokens in the cache and the {T} new ones is no padding"
+            )
+        return (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]
+
+    def make_cache(self, batch_size: int, max_len: int | None = None) -> DecoderCache:
+        """Prepare to read texts piece by piece.
+
+        Args:
+            batch_size: B.
+            max_len: most tokens of a text, padding included; that of the model when not given.
+
+        Raises:
+            ValueError: if a size is below 1, or ``max_len`` above that of the model.
+        """
+        max_len = self.max_len if max_len is None else max_len
+        if not 1 <= max_len <= self.max_len:
+            raise ValueError(
+                f"max_len ({max_len}) must be from 1 to that of the model ({self.max_len})"
+            )
+        return DecoderCache(
+            [layer.self_attention.make_cache(batch_size, max_len) for layer in self.layers]
+        )
+
+
+class LanguageModel(DecoderOnly):
+    r"""Score what follows each token of a text, from the tokens before it alone.
+
+    Embeddings, a stack of pre-norm layers whose self-attention is causal, a last norm, logits: the decoder of
+    :class:`~attn_course.Transformer` without cross-attention, or its encoder made causal, which is the same
+    (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+
+    Args:
+        vocab_size: V; ids go from 0 to V - 1.
+        d_model: E, the width of the stream.
+        num_heads: H; must divide ``d_model``.
+        num_layers: at least 1.
+        d_ff: the width inside the feed-forwards.
+        num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
+        dropout: as in :class:`~attn_course.EncoderLayer`, and of the embeddings.
+        positions: "rotary", "alibi" or "learned", as in chapter 8.
+        tie_weights: make the logits with the embedding table itself.
+        max_len: longest text.
+
+    Raises:
+        ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, ``dropout`` is outside [0, 1),
+            ``positions`` is none of the three, or they are rotary and the width of a head is odd.
+
+    Example:
+        >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()
+        >>> ids = torch.randint(100, (1, 5))
+        >>> cache = model.make_cache(batch_size=1)
+        >>> with torch.no_grad():
+        ...     first, rest = model(ids[:, :3], cache=cache), model(ids[:, 3:], cache=cache)
+        >>> torch.allclose(torch.cat([first, rest], dim=1), model(ids), atol=1e-6)
+        True
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        d_model: int = 128,
+        num_heads: int = 4,
+        num_layers: int = 2,
+        d_ff: int = 512,
+        num_kv_heads: int | None = None,
+        dropout: float = 0.0,
+        positions: str = "rotary",
+        tie_weights: bool = True,
+        max_len: int = 1024,
+    ) -> None:
+        check_sizes(vocab_size=vocab_size, num_layers=num_layers)
+        super().__init__(
+            nn.Embedding(vocab_size, d_model),
+            (
+                EncoderLayer(
+                    d_model, num_heads, d_ff, dropout=dropout, num_kv_heads=num_kv_heads
+                )
+                for _ in range(num_layers)
+            ),
+            nn.LayerNorm(d_model),
+            positions=positions,
+            max_len=max_len,
+            tie_weights=tie_weights,
+            dropout=dropout,
+        )

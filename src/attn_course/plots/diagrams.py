@@ -1,0 +1,1282 @@
+"""The machine, drawn: the formula and its pieces, and what flows between them. Used from chapter 1 on.
+
+Each function takes the tensors, the tokens or the sizes of the chapter that calls it, and returns a
+:class:`Drawing`. What a colour and a shape mean stands in :func:`vocabulary`, once for all of them.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attn_course.plots.svg import HEADS, NORMAL, WIDTH, Drawing, Sheet, shape, short
+from attn_course.plots.text import (
+    as_mask,
+    as_numbers,
+    as_rows,
+    as_tokens,
+    fixed,
+    on_one_line,
+    width_of,
+)
+
+# The pieces of the formula that a chapter can light: what is coloured, what is said below it.
+_PIECES = {
+    "weights": "the softmax makes weights: each row sums to 1",
+    "scale": "the scale keeps the spread of the scores at 1",
+    "scores": "a score for every query with every key",
+    "mask": "the mask says who may look at whom",
+    "heads": "every head has a formula of its own",
+    "sources": "Q from one sequence, K and V from another",
+}
+
+
+def formula(lit: str | None = None) -> Drawing:
+    """Draw the formula of attention, with one piece lit.
+
+    Args:
+        lit: "weights", "scale", "scores", "mask", "heads" or "sources" (the two sequences of cross-attention).
+            All of the formula is lit when not given.
+
+    Raises:
+        ValueError: if there is no such piece.
+
+    Example:
+        >>> formula("scale")
+        The formula softmax(QKᵀ / √D) V; lit: √D
+        the scale keeps the spread of the scores at 1
+    """
+    if lit is not None and lit not in _PIECES:
+        names = ", ".join(map(repr, _PIECES))
+        raise ValueError(
+            f"lit ({lit!r}) must be one of {names}, or None for the whole formula"
+        )
+    lights = {
+        None: ("softmax", "Q", "Kᵀ", "√D", "V"),
+        "weights": ("softmax",),
+        "scale": ("√D",),
+        "scores": ("Q", "Kᵀ"),
+        "mask": ("mask",),
+        "heads": ("softmax", "Q", "Kᵀ", "√D", "V"),
+        "sources": ("Q", "Kᵀ", "V"),
+    }[lit]
+    masked, stacked = lit == "mask", lit == "heads"
+    wide = 84 + 54 * masked  # between the brackets
+    left, middle = (WIDTH - 186 - wide) / 2, 46 + 12 * stacked
+    sheet = Sheet(middle + (46 if lit is None else 76 + 6 * stacked))
+    if stacked:
+        for step in (12, 6, 0):
+            sheet.box(
+                left - 14 + step, middle - 46 - step / 2, wide + 214, 92, "unlit", corner=5
+            )
+
+    def piece(x: float, y: float, width: float, name: str, kind: str) -> None:
+        on = name in lights
+        sheet.box(
+            x,
+            y - 15,
+            width,
+            30,
+            kind if on else "unlit",
+            corner=15 if name == "softmax" else 3,
+        )
+        sheet.text(x + width / 2, y, name, size=20, kind=None if on else "quiet", bold=on)
+
+    piece(left, middle, 112, "softmax", "weights")
+    first = left + 130
+    for edge, bend in ((first - 6, -10), (first + wide + 6, 10)):
+        sheet.bracket(edge, middle, bend)
+    piece(first + 3, middle - 20, 36, "Q", "query")
+    piece(first + 42, middle - 20, 40, "Kᵀ", "key")
+    sheet.line((first, middle), (first + 84, middle), kind="mark", width=2)
+    piece(first + 22, middle + 20, 40, "√D", "operation")
+    if masked:
+        sheet.cells(np.tri(3, dtype=bool), first + 95, middle - 20, (13, 13))
+    piece(first + wide + 20, middle, 36, "V", "value")
+    words = []
+    if lit is not None:
+        sheet.text(WIDTH / 2, middle + 60 + 6 * stacked, _PIECES[lit], size=NORMAL)
+        words = [_PIECES[lit]]
+    named = "" if lit is None else "; lit: " + ", ".join(lights)
+    return sheet.finish("The formula softmax(QKᵀ / √D) V" + named, words)
+
+
+def encoder_decoder(
+    source: Sequence[str],
+    weights: Tensor | ArrayLike | None = None,
+    *,
+    written: str,
+    writes: str,
+) -> Drawing:
+    """Draw one step of a decoder, with attention or with one vector: encoder states, context, next character.
+
+    Args:
+        source: S tokens that the encoder read, at most 6.
+        weights: (S,), the attention weight of each token in this step; without them, the decoder gets one vector,
+            made from the last state of each direction of the encoder.
+        written: what the decoder has written before this step.
+        writes: what it writes now.
+
+    Raises:
+        ValueError: if there is not one weight for each token, or there are too many to draw.
+    """
+    shares = None if weights is None else as_numbers(weights)
+    if shares is not None and shares.shape != (len(source),):
+        raise ValueError(
+            f"weights of shape {shares.shape} must have the shape ({len(source)},): one for each token of the source"
+        )
+    if not 1 <= len(source) <= 6:
+        raise ValueError(
+            f"source ({len(source)} tokens) must have 1 to 6 tokens to be drawn"
+        )
+    if shares is not None and (shares.min() < 0 or shares.max() > 1):
+        raise ValueError(
+            f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1"
+        )
+    source = on_one_line(source)
+    tokens = [short(token, 4) for token in source]
+    sheet = Sheet(338)
+    first, step = 104, 256 / len(tokens)
+    middles = [first + step * (s + 0.5) for s in range(len(tokens))]
+    half = min(23.0, step / 2 - 2)
+    context = (first + 128, 222)
+
+    for x, token in zip(middles, tokens, strict=True):
+        sheet.labelled(x - half, 14, 2 * half, 26, "vector", token, size=NORMAL)
+        sheet.arrow((x, 40), (x, 64))
+    for x, y in itertools.pairwise(middles):
+        sheet.arrow((x + half, 77), (y - half, 77))
+        sheet.arrow((y - half, 77), (x + half, 77))
+    if shares is None:
+        for x in middles:
+            sheet.box(x - half, 64, 2 * half, 26, "vector")
+        for x in (middles[0], middles[-1]):  # where the two directions end
+            sheet.line((x, 94), (context[0], 200), kind="flow", width=4.0)
+        sheet.labelled(context[0] - 44, 204, 88, 30, "vector", "one vector", size=NORMAL)
+    else:
+        for x in middles:
+            sheet.arrow((x, 90), (x, 119))
+            sheet.box(x - half, 64, half, 26, "key")
+            sheet.box(x, 64, half, 26, "value")
+            sheet.text(x - half / 2, 77, "k")
+            sheet.text(x + half / 2, 77, "v")
+        edge = middles[0] - half - 7
+        sheet.box(edge, 119, middles[-1] + half + 7 - edge, 40, "weights", corner=3)
+        for x, share in zip(middles, shares, strict=True):
+            sheet.line(
+                (x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share)
+            )
+        for x, share in zip(middles, shares, strict=True):
+            sheet.table(
+                x - half,
+                126,
+                1,
+                1,
+                "weights",
+                cell=(2 * half, 26),
+                shades=np.array([[share * 0.4]]),
+            )
+            sheet.text(x, 139, fixed(share, 2))
+        sheet.text(374, 139, "weights", anchor="start", kind="quiet")
+        sheet.labelled(context[0] - 44, 204, 88, 30, "context", "context", size=NORMAL)
+        sheet.labelled(16, 124, 60, 30, "query", "query", size=NORMAL)
+        sheet.arrow((76, 139), (edge, 139))
+        sheet.arrow((46, 268), (46, 154))
+    for y, name in ((27, "source"), (77, "encoder")):
+        sheet.text(374, y, name, anchor="start", kind="quiet")
+
+    sheet.labelled(12, 268, 68, 30, "vector", "state", size=NORMAL)
+    sheet.labelled(context[0] - 34, 268, 68, 30, "vector", "state", size=NORMAL)
+    sheet.arrow((80, 283), (context[0] - 34, 283))
+    sheet.arrow((context[0], 234), (context[0], 268))
+    sheet.arrow((context[0] + 34, 283), (314, 283))
+    sheet.labelled(314, 268, 46, 30, "vector", short(writes, 4), size=NORMAL)
+    sheet.text(374, 283, "decoder", anchor="start", kind="quiet")
+    sheet.text(12, 316, f"wrote {short(written, 8)}", anchor="start", kind="quiet")
+    sheet.text(337, 316, "writes", kind="quiet")
+    if shares is None:
+        return sheet.finish(
+            "An encoder, a decoder, and one vector between them",
+            [
+                f"source, each token with a state: {' '.join(source)}",
+                "the last states of the two directions make one vector",
+                f"the decoder wrote {written!r}; it reads the vector and writes {writes!r}",
+            ],
+        )
+    listed = ", ".join(
+        f"{token} {fixed(share, 2)}" for token, share in zip(source, shares, strict=True)
+    )
+    return sheet.finish(
+        "An encoder, a decoder, and one step of attention",
+        [
+            f"source, each token with a key and a value: {' '.join(source)}",
+            f"the query comes from the decoder's state after {written!r}",
+            f"weights: {listed}",
+            f"context: the values averaged by the weights; the decoder reads it and writes {writes!r}",
+        ],
+    )
+
+
+def attention_flow(
+    x: Tensor | ArrayLike,
+    q: Tensor | ArrayLike,
+    k: Tensor | ArrayLike,
+    v: Tensor | ArrayLike,
+    weights: Tensor | ArrayLike,
+    *,
+    row: int = 0,
+    name: str = "",
+) -> Drawing:
+    """Draw how queries, keys and values come from the tokens, and the output from them, with all shapes.
+
+    Args:
+        x: (T, E), the tokens.
+        q: (T, D).
+        k: (T, D).
+        v: (T, Dv).
+        weights: (T, T), which shade their cells.
+        row: the token whose row is marked wherever it stands for the one who asks.
+        name: that token.
+
+    Raises:
+        ValueError: if the shapes don't fit each other, or a table is too large to draw.
+    """
+    arrays = {"x": x, "q": q, "k": k, "v": v, "weights": weights}
+    arrays = {key: as_numbers(value) for key, value in arrays.items()}
+    shapes = {key: value.shape for key, value in arrays.items()}
+    for key, sizes in shapes.items():
+        if len(sizes) != 2:
+            raise ValueError(
+                f"{key} of shape {sizes} must have two axes, a row for each token"
+            )
+        if not all(1 <= size <= 8 for size in sizes):
+            raise ValueError(
+                f"{key} of shape {sizes} must have 1 to 8 rows and columns to be drawn"
+            )
+    rows, width = shapes["x"][0], shapes["q"][1]
+    for key, wanted in (
+        ("q", (rows, width)),
+        ("k", (rows, width)),
+        ("v", (rows, shapes["v"][1])),
+        ("weights", (rows, rows)),
+    ):
+        if shapes[key] != wanted:
+            raise ValueError(
+                f"{key} of shape {shapes[key]} must have the shape {wanted}: x is {shapes['x']} and q is {shapes['q']}"
+            )
+    if not 0 <= row < rows:
+        raise ValueError(f"row ({row}) must be one of the {rows} tokens, counting from 0")
+
+    cell = 11.0
+    tall, gap = rows * cell, 50
+    tops = [34 + i * (tall + gap) for i in range(3)]
+    sheet = Sheet(tops[2] + tall + 18)
+    mid = [top + tall / 2 for top in tops]
+
+    start = 14.0
+    right = start + shapes["x"][1] * cell
+    pill, pills, made = 74, 92, 184
+    elbow = 82 if right < 76 else right + 3
+    for i, (key, kind) in enumerate((("q", "query"), ("k", "key"), ("v", "value"))):
+        columns = shapes[key][1]
+        if i == 1:
+            sheet.arrow((right, mid[1]), (pills, mid[1]))
+        else:
+            sheet.arrow((elbow, mid[1]), (elbow, mid[i]), (pills, mid[i]))
+        sheet.labelled(pills, mid[i] - 13, pill, 26, "operation", f"W_{kind}")
+        sheet.arrow((pills + pill, mid[i]), (made, mid[i]))
+        sheet.text(made + columns * cell / 2, tops[i] - 14, f"{key} {shape(shapes[key])}")
+        sheet.table(made, tops[i], rows, columns, kind, lit=row if key == "q" else None)
+    sheet.table(start, tops[1], rows, shapes["x"][1], "vector", lit=row)
+    sheet.text(start, tops[1] - 14, f"x {shape(shapes['x'])}", anchor="start")
+
+    left = 264.0
+    asked = {"scores": None, "weights": arrays["weights"]}
+    for i, (key, shades) in enumerate(asked.items()):
+        sheet.table(left, tops[i], rows, rows, key, shades=shades, lit=row)
+    out = shapes["v"][1]
+    centre = left + rows * cell / 2
+    sheet.table(centre - out * cell / 2, tops[2], rows, out, "context", lit=row)
+    ends = [made + shapes[key][1] * cell for key in ("q", "k", "v")]
+    sheet.arrow((ends[0], mid[0]), (left, mid[0]))
+    join = (max(ends) + left) / 2
+    sheet.line((ends[1], mid[1]), (join, mid[1]), (join, mid[0]))
+    sheet.arrow((ends[2], mid[2]), (centre - out * cell / 2, mid[2]))
+    sheet.arrow((centre, tops[0] + tall), (centre, tops[1]))
+    sheet.arrow((centre, tops[1] + tall), (centre, tops[2]))
+    root = math.isqrt(width)
+    scale = f"÷ {root}" if root * root == width else f"÷ √{width}"
+    sheet.text(centre + 10, tops[1] - gap / 2, f"{scale}, softmax", anchor="start")
+    sheet.text(centre + 10, tops[2] - gap / 2, "average of v", anchor="start")
+    beside = left + rows * cell + 10
+    square = shape((rows, rows))
+    for i, (key, sizes) in enumerate(
+        (("scores", square), ("weights", square), ("out", shape((rows, out))))
+    ):
+        sheet.text(beside, mid[i] - 9, key, anchor="start", bold=True)
+        sheet.text(beside, mid[i] + 9, sizes, anchor="start")
+    if name:
+        sheet.text(start, tops[1] + tall + 16, short(name), anchor="start", bold=True)
+    named = f", the row of {name} marked" if name else ""
+    return sheet.finish(
+        "From the tokens to the output" + named,
+        [
+            f"x {shape(shapes['x'])} times W_query, W_key, W_value: q {shape(shapes['q'])}, k {shape(shapes['k'])}, "
+            f"v {shape(shapes['v'])}",
+            f"q and k: scores {square}",
+            f"{scale}, softmax: weights {square}",
+            f"weights and v: out {shape((rows, out))}",
+        ],
+    )
+
+
+def who_sees_whom(
+    mask: Tensor | ArrayLike,
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    row: int | None = None,
+) -> Drawing:
+    """Draw a mask twice: as lines from each query to the keys that it may look at, and as a grid.
+
+    Args:
+        mask: (T, S), True where a query may look.
+        queries: T tokens.
+        keys: S tokens; the queries when not given.
+        row: the query whose lines and row are marked.
+
+    Raises:
+        TypeError: if the mask is not boolean.
+        ValueError: if the tokens don't match the mask, or it is too large to draw.
+
+    Example:
+        >>> who_sees_whom([[True, False], [True, True]], ["the", "cat"])
+        Who sees whom: # may attend, . may not; queries down, keys across
+             the  cat
+        the    #    .
+        cat    #    #
+    """
+    grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+    if grid.ndim != 2:
+        raise ValueError(f"mask of shape {grid.shape} must have two axes (T, S)")
+    grid = as_mask(grid, grid.shape)
+    queries, keys = as_tokens(grid.shape, queries, keys)
+    if max(grid.shape) > 9:
+        raise ValueError(
+            f"mask of shape {grid.shape} must have at most 9 rows and columns to be drawn"
+        )
+    if row is not None and not 0 <= row < len(queries):
+        raise ValueError(
+            f"row ({row}) must be one of the {len(queries)} queries, counting from 0"
+        )
+    asking, answering = ([short(token, 8) for token in side] for side in (queries, keys))
+    high = 24.0
+    cell = min(high, 148 / len(keys))
+    head = 20 + 8.8 * max(map(len, answering))
+    rows = max(len(queries), len(keys))
+    sheet = Sheet(head + rows * high + 14)
+    down = head + (rows - len(queries)) * high / 2
+    up = head + (rows - len(keys)) * high / 2
+    at = [down + (t + 0.5) * high for t in range(len(queries))]
+    of = [up + (s + 0.5) * high for s in range(len(keys))]
+    left, right, grid_left = 78, 190, 278
+    sheet.text(left - 10, head - 16, "keys", anchor="end", kind="quiet")
+    sheet.text(right + 10, head - 16, "queries", anchor="start", kind="quiet")
+    looks = np.argwhere(grid).tolist()
+    quiet, lit = (
+        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == chosen]
+        for chosen in (False, True)
+    )
+    sheet.curves(quiet, kind="hatch", width=1)
+    sheet.curves(lit, kind="flow", width=1.3 if row is None else 2.2)
+    for s, key in enumerate(answering):
+        sheet.box(left - 4, of[s] - 4, 8, 8, "key", corner=4)
+        sheet.text(left - 10, of[s], key, anchor="end")
+    for t, query in enumerate(asking):
+        sheet.box(right - 4, at[t] - 4, 8, 8, "query", corner=4)
+        sheet.text(right + 10, at[t], query, anchor="start", bold=row == t)
+    for s, key in enumerate(answering):
+        sheet.text(
+            grid_left + (s + 0.5) * cell, head - 8, key, anchor="start", upright=False
+        )
+    sheet.cells(grid, grid_left, down, (cell, high))
+    if row is not None:
+        sheet.mark(grid_left, at[row] - high / 2, cell * len(keys), high)
+    cells = [["#" if allowed else "." for allowed in line] for line in grid]
+    table = as_rows(cells, queries, keys).split("\n")
+    return sheet.finish(
+        "Who sees whom: # may attend, . may not; queries down, keys across", table
+    )
+
+
+def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Drawing:
+    """Draw how a padding mask (B, S) gets an axis of queries and broadcasts to (B, T, S).
+
+    Args:
+        mask: (B, S), True for a real token.
+        num_queries: number of queries T; as many as keys when not given.
+
+    Raises:
+        TypeError: if the mask is not boolean.
+        ValueError: if the mask does not have two axes or is too large to draw.
+
+    Example:
+        >>> query_axis([[True, True], [True, False]])
+        A padding mask gets an axis of queries: # may attend, . may not
+        (B, S) = (2, 2): ## | #.
+        (B, 1, S) = (2, 1, 2)
+        (B, T, S) = (2, 2, 2): each row 2 times
+    """
+    grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+    if grid.ndim != 2:
+        raise ValueError(f"mask of shape {grid.shape} must have two axes (B, S)")
+    grid = as_mask(grid, grid.shape)
+    B, S = grid.shape
+    T = S if num_queries is None else num_queries
+    if not (1 <= B <= 3 and 1 <= S <= 5 and 1 <= T <= 7):
+        raise ValueError(
+            f"a mask of shape {grid.shape} for {T} queries must have at most 3 sentences, 5 keys and 7 queries "
+            "to be drawn"
+        )
+    cell, gap, top, bar = 12.0, 18.0, 52.0, 6.0
+    tall = B * T * cell + (B - 1) * gap
+    middle = top + tall / 2
+    pad, room = (
+        6.0,
+        24.0,
+    )  # in the frames around the tables; room for the name of the query axis
+    wide = (pad, pad + room, pad + room)  # the frame's room left of its table
+    width = S * cell + pad
+    between = (WIDTH - 24 - sum(wide) - 3 * width) / 2
+    lefts = [12 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
+    sheet = Sheet(top + tall + 18)
+    sizes = ((B, S), (B, 1, S), (B, T, S))
+    for x, names, size in zip(
+        lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True
+    ):
+        sheet.text(x + S * cell / 2, 14, names, bold=True)
+        sheet.text(x + S * cell / 2, 32, shape(size), kind="quiet")
+    for x, before, high in zip(lefts, wide, (B * cell, tall, tall), strict=True):
+        sheet.box(
+            x - before,
+            middle - high / 2 - pad,
+            before + width,
+            high + 2 * pad,
+            "unlit",
+            corner=4,
+        )
+    sheet.cells(grid, lefts[0], middle - B * cell / 2, (cell, cell))
+    for b, row in enumerate(grid):
+        y = top + b * (T * cell + gap)
+        for x, count in ((lefts[1], 1), (lefts[2], T)):
+            start = y + (T - count) * cell / 2
+            sheet.box(x - bar - 4, start, bar, count * cell, "query", corner=2)
+            sheet.text(x - bar - 11, start + count * cell / 2, "1" if count == 1 else "T")
+            sheet.cells(np.tile(row, (count, 1)), x, start, (cell, cell))
+    for i, words in enumerate(("[:, None, :]", "broadcast")):
+        start, end = lefts[i] + S * cell + pad, lefts[i + 1] - wide[i + 1]
+        sheet.arrow((start, middle), (end, middle))
+        sheet.text((start + end) / 2, middle - 14, words)
+    said = " | ".join("".join("#" if cell else "." for cell in row) for row in grid)
+    return sheet.finish(
+        "A padding mask gets an axis of queries: # may attend, . may not",
+        [
+            f"(B, S) = {shape(sizes[0])}: {said}",
+            f"(B, 1, S) = {shape(sizes[1])}",
+            f"(B, T, S) = {shape(sizes[2])}: each row {T} times",
+        ],
+    )
+
+
+def split_heads(
+    wide: Tensor | ArrayLike,
+    heads: Tensor | ArrayLike,
+    *,
+    there: str = "split",
+    back: str = "merge",
+) -> Drawing:
+    """Draw where the numbers of one wide table go when it is split into heads.
+
+    Each number of the wide table has the shade of the head that owns its column, and keeps it wherever it goes.
+
+    Args:
+        wide: (T, E), all numbers different, so that each can be followed.
+        heads: (H, T, D), the same numbers.
+        there: what leads from the wide table to the heads.
+        back: what leads from the heads to the wide table; "" draws no way back.
+
+    Raises:
+        ValueError: if the shapes don't fit each other, the numbers are not the same ones, or there are too many.
+
+    Example:
+        >>> split_heads([[10, 11], [20, 21]], [[[10], [20]], [[11], [21]]])
+        A wide table (2, 2) and its 2 heads (2, 2, 1)
+        wide: 10 11 | 20 21
+        head 0: 10 | 20
+        head 1: 11 | 21
+    """
+    table, pieces = as_numbers(wide), as_numbers(heads)
+    if table.ndim != 2 or pieces.ndim != 3:
+        raise ValueError(
+            f"wide of shape {table.shape} must have two axes (T, E), and heads of shape {pieces.shape} three (H, T, D)"
+        )
+    count, rows, width = pieces.shape
+    if table.shape != (rows, count * width):
+        raise ValueError(
+            f"heads of shape {pieces.shape} must hold what wide holds: "
+            f"{count} heads of {rows} rows and {width} columns make {(rows, count * width)}, not {table.shape}"
+        )
+    if not (1 <= count <= HEADS and rows <= 6 and count * width <= 6):
+        raise ValueError(
+            f"heads of shape {pieces.shape} must be at most {HEADS} heads, 6 rows and 6 columns in all to be drawn"
+        )
+    owner = {float(table[t, e]): e // width for t, e in np.ndindex(*table.shape)}
+    if len(owner) != table.size:
+        raise ValueError(
+            "wide must hold a different number in every place, or nobody can follow them"
+        )
+    if sorted(owner) != sorted(pieces.flatten().tolist()):
+        raise ValueError("heads must hold the same numbers as wide")
+
+    cell, high, top = 27, 24, 44
+    tall = rows * high
+    sheet = Sheet(top + tall + 42)
+
+    def draw(x: float, numbers: np.ndarray) -> None:
+        for (t, e), number in np.ndenumerate(numbers):
+            kind = f"head{owner[float(number)]}"
+            sheet.labelled(
+                x + e * cell, top + t * high, cell, high, kind, f"{number:g}", corner=0
+            )
+
+    draw(16, table)
+    sheet.text(16 + table.shape[1] * cell / 2, top - 18, "all heads", bold=True)
+    sheet.text(16 + table.shape[1] * cell / 2, top + tall + 20, shape(table.shape))
+    end = 16 + table.shape[1] * cell
+    gap = max(18, 56 - width * cell)  # room for the names above
+    room = WIDTH - 16 - (count - 1) * gap - count * width * cell
+    x = room
+    for h, piece in enumerate(pieces):
+        draw(x, piece)
+        sheet.text(x + width * cell / 2, top - 18, f"head {h}", bold=True)
+        x += width * cell + gap
+    sheet.text((room + WIDTH - 16) / 2, top + tall + 20, shape(pieces.shape))
+    apart = 10 if back else 0
+    middle = top + tall / 2
+    sheet.arrow((end, middle - apart), (room, middle - apart))
+    sheet.text((end + room) / 2, middle - apart - 14, there)
+    if back:
+        sheet.arrow((room, middle + apart), (end, middle + apart))
+        sheet.text((end + room) / 2, middle + apart + 14, back)
+
+    def said(numbers: np.ndarray) -> str:
+        return " | ".join(" ".join(f"{number:g}" for number in line) for line in numbers)
+
+    return sheet.finish(
+        f"A wide table {shape(table.shape)} and its {count} heads {shape(pieces.shape)}",
+        [
+            f"wide: {said(table)}",
+            *[f"head {h}: {said(piece)}" for h, piece in enumerate(pieces)],
+        ],
+    )
+
+
+def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> Drawing:
+    """Draw a whole layer of multi-head self-attention, with the shape at every step.
+
+    Args:
+        x: (B, T, d_in), the tokens.
+        d_model: E, the width of all heads together.
+        num_heads: H, which must divide E.
+
+    Raises:
+        ValueError: if the tokens don't have three axes, or the heads don't divide the width.
+    """
+    batch, length, d_in = _three_axes("x", x)
+    if num_heads < 1 or d_model < 1 or d_model % num_heads:
+        raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
+    tokens, wide = shape((batch, length, d_in)), shape((batch, length, d_model))
+    apart = shape((batch, num_heads, length, d_model // num_heads))
+    sheet = Sheet(430)
+    centre = WIDTH / 2
+    columns = {"q": 80.0, "k": centre, "v": 360.0}
+    kinds = {"q": "query", "k": "key", "v": "value"}
+    sheet.labelled(centre - 75, 14, 150, 30, "vector", f"x {tokens}")
+    for key, x in columns.items():
+        if x == centre:
+            sheet.arrow((centre, 44), (x, 72))
+        else:
+            sheet.arrow((centre, 56), (x, 56), (x, 72))
+        sheet.labelled(x - 40, 72, 80, 26, "operation", f"{key}_proj")
+        sheet.text(x + 9, 111, "split", anchor="start", kind="quiet")
+        sheet.arrow((x, 98), (x, 129))
+        sheet.cards(x - 58, 134, 116, 44, kinds[key], key, apart)
+        sheet.arrow((x, 178), (x, 207))
+    sheet.cards(
+        22, 212, 396, 36, "weights", f"attention, once for each of the {num_heads} heads"
+    )
+    sheet.arrow((centre, 248), (centre, 273))
+    sheet.cards(centre - 90, 278, 180, 30, "context", f"heads {apart}")
+    sheet.text(centre + 9, 321, "merge", anchor="start", kind="quiet")
+    sheet.arrow((centre, 308), (centre, 336))
+    sheet.labelled(centre - 48, 336, 96, 26, "operation", "out_proj")
+    sheet.arrow((centre, 362), (centre, 386))
+    sheet.labelled(centre - 75, 386, 150, 30, "vector", f"out {wide}")
+    return sheet.finish(
+        f"A layer of multi-head attention with {num_heads} heads",
+        [
+            f"x {tokens}",
+            f"q_proj, k_proj, v_proj, each split into heads: q, k, v {apart}",
+            f"attention, once for each of the {num_heads} heads: heads {apart}",
+            f"merge, out_proj: out {wide}",
+        ],
+    )
+
+
+# The parts of the drawing of self-attention that each step highlights.
+_STEPS = {
+    "projections": ("x", "W_query", "W_key", "W_value", "q", "k", "v"),
+    "scores": ("q", "k", "q kᵀ", "scores"),
+    "scale": ("scores", "÷ √D"),
+    "mask": ("scores", "mask"),
+    "softmax": ("softmax", "weights"),
+    "dropout": ("weights", "dropout"),
+    "context": ("v", "weights", "weights v", "context"),
+}
+
+
+def attention_steps(
+    highlight: str | None = None, *, length: int = 6, d_in: int = 3, head_dim: int = 2
+) -> Drawing:
+    """Draw single-head self-attention from the tokens to the context vectors, with the shape of every tensor.
+
+    Args:
+        highlight: the step to highlight: "projections", "scores", "scale", "mask", "softmax", "dropout" or
+            "context". Every step is drawn in colour when it is None.
+        length: T, the number of tokens.
+        d_in: E, the width of a token.
+        head_dim: D, the width of a query, a key and a value.
+
+    Raises:
+        ValueError: if there is no such step.
+
+    Example:
+        >>> attention_steps("scale")
+        Single-head self-attention, step by step; highlighted: scale
+        x (6, 3) times W_query, W_key, W_value: q, k, v (6, 2)
+        q times k transposed: scores (6, 6)
+        scores ÷ √D, mask, softmax: weights (6, 6)
+        dropout, weights times v: context (6, 2)
+    """
+    if highlight is not None and highlight not in _STEPS:
+        names = ", ".join(map(repr, _STEPS))
+        raise ValueError(
+            f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour"
+        )
+    highlighted = _STEPS.get(highlight or "", ())
+    tokens, projected = shape((length, d_in)), shape((length, head_dim))
+    square = shape((length, length))
+    sheet = Sheet(300)
+
+    def part(
+        x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str
+    ) -> None:
+        """A box or an operation with its centre at x and its upper edge at y."""
+        colour = highlight is None or name in highlighted
+        corner = height / 2 if kind == "operation" else 3
+        sheet.box(
+            x - width / 2, y, width, height, kind if colour else "unlit", corner=corner
+        )
+        for i, line in enumerate(lines or (name,)):
+            middle = y + height / 2 + (i - (len(lines or (name,)) - 1) / 2) * 16
+            sheet.text(
+                x,
+                middle,
+                line,
+                kind=None if colour else "quiet",
+                bold=bool(highlight) and colour,
+            )
+
+    columns = {"q": 54.0, "k": 160.0, "v": 386.0}
+    projections = {"q": "W_query", "k": "W_key", "v": "W_value"}
+    kinds = {"q": "query", "k": "key", "v": "value"}
+    part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
+    for name, x in columns.items():
+        if name == "k":
+            sheet.arrow((x + 10, 36), (x + 10, 50))
+        else:
+            sheet.arrow((165 if name == "q" else 275, 22), (x, 22), (x, 50))
+        part(x, 50, 84, 24, projections[name], "operation")
+        sheet.arrow((x, 74), (x, 88))
+        part(x, 88, 84, 28, name, kinds[name], f"{name} {projected}")
+    sheet.arrow((54, 116), (54, 143), (77, 143))
+    sheet.arrow((160, 116), (160, 143), (137, 143))
+    part(107, 131, 60, 24, "q kᵀ", "operation")
+    sheet.arrow((107, 155), (107, 166), (50, 166), (50, 178))
+    part(50, 178, 80, 38, "scores", "scores", "scores", square)
+    for start, x, width, name in (
+        (90, 137, 54, "÷ √D"),
+        (164, 204, 52, "mask"),
+        (230, 277, 66, "softmax"),
+    ):
+        sheet.arrow((start, 197), (x - width / 2, 197))
+        part(x, 185, width, 24, name, "operation")
+    sheet.arrow((310, 197), (324, 197))
+    part(364, 178, 80, 38, "weights", "weights", "weights", square)
+    sheet.arrow((364, 216), (364, 228))
+    part(364, 228, 76, 24, "dropout", "operation")
+    sheet.arrow((364, 252), (364, 264))
+    part(364, 264, 84, 24, "weights v", "operation", "weights · v")
+    sheet.arrow((424, 116), (424, 276), (406, 276))
+    sheet.arrow((322, 276), (276, 276))
+    part(216, 262, 120, 28, "context", "context", f"context {projected}")
+    said = "" if highlight is None else f"; highlighted: {highlight}"
+    return sheet.finish(
+        f"Single-head self-attention, step by step{said}",
+        [
+            f"x {tokens} times W_query, W_key, W_value: q, k, v {projected}",
+            f"q times k transposed: scores {square}",
+            f"scores ÷ √D, mask, softmax: weights {square}",
+            f"dropout, weights times v: context {projected}",
+        ],
+    )
+
+
+def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
+    """Draw a decoder block: two streams, and what each attention reads from them and adds to one of them.
+
+    Args:
+        x: (B, T, E), the target.
+        memory: (B, S, d_memory).
+
+    Raises:
+        ValueError: if one of the two doesn't have three axes, or they are not equally many sequences.
+    """
+    own, read = shape(_three_axes("x", x)), shape(_three_axes("memory", memory))
+    if len(x) != len(memory):
+        raise ValueError(
+            f"memory of shape {read} must hold as many sequences as x, of shape {own}"
+        )
+    sheet = Sheet(348)
+    stream, source = 376, 64
+    left, right = 144, 280
+    sheet.arrow((stream, 38), (stream, 312), kind="stream", width=5)
+    sheet.labelled(stream - 54, 12, 108, 26, "vector", f"x {own}")
+    sheet.labelled(stream - 54, 312, 108, 26, "vector", f"out {own}")
+
+    def attend(y: float, name: Sequence[str], taken: str) -> None:
+        """An attention beside the stream: it reads above, and adds below."""
+        sheet.box(left, y, right - left, 84, "weights", corner=3)
+        for i, line in enumerate(name):
+            sheet.text((left + right) / 2, y + 33 + 20 * i, line, size=NORMAL)
+        sheet.arrow((stream, y + 16), (right, y + 16))
+        for i, letter in enumerate(reversed(taken)):
+            kind = {"q": "query", "k": "key", "v": "value"}[letter]
+            x = right + 66 - 21 * i if len(taken) > 1 else right + 45
+            sheet.labelled(x - 9, y + 6, 18, 20, kind, letter)
+        sheet.arrow((right, y + 68), (stream - 10, y + 68))
+        sheet.labelled(right + 12, y + 57, 56, 22, "context", "found")
+        sheet.plus(stream, y + 68)
+
+    attend(62, ("causal", "self-attention"), "qkv")
+    sheet.cells(np.tri(3, dtype=bool), left + 12, 76, (8, 8))
+    attend(196, ("cross-", "attention"), "q")
+    sheet.labelled(12, 12, 104, 44, "vector", "memory", read)
+    sheet.line((source, 56), (source, 212.75), kind="stream", width=5)
+    sheet.arrow((source, 212), (left, 212), width=1.5)
+    for x, kind, letter in ((88, "key", "k"), (110, "value", "v")):
+        sheet.labelled(x - 9, 202, 18, 20, kind, letter)
+    return sheet.finish(
+        "A decoder block: two streams, two attentions",
+        [
+            f"the target's stream begins as x {own}",
+            "causal self-attention takes q, k and v from the stream and adds what it found to it",
+            f"cross-attention takes q from the stream, k and v from the memory {read}, and adds what it found",
+            f"the stream ends as out {own}",
+        ],
+    )
+
+
+def norm_orders() -> Drawing:
+    """Draw a sublayer with its norm and its residual connection in both orders, pre-norm and post-norm.
+
+    Example:
+        >>> norm_orders()
+        Two orders of sublayer, addition and norm
+        pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))
+        post-norm: the norm is on the stream, after the addition: norm(x + f(x))
+    """
+    sheet = Sheet(304)
+    for stream, title, formula in (
+        (54, "pre-norm", "x + f(norm(x))"),
+        (274, "post-norm", "norm(x + f(x))"),
+    ):
+        sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
+        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
+        sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
+        sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
+        branch, left = 84, stream + 68
+        sheet.arrow((stream, branch), (left, branch))
+        if title == "pre-norm":
+            sheet.labelled(stream + 12, branch - 11, 42, 22, "operation", "norm")
+        else:
+            sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
+        sheet.labelled(
+            left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward"
+        )
+        sheet.arrow((left, 158), (stream + 10, 158))
+        sheet.plus(stream, 158)
+        sheet.text(stream + 60, 284, formula)
+    return sheet.finish(
+        "Two orders of sublayer, addition and norm",
+        [
+            "pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))",
+            "post-norm: the norm is on the stream, after the addition: norm(x + f(x))",
+        ],
+    )
+
+
+# The parts of the Transformer that a chapter can light: what is lit, and what is said below the drawing.
+_ATTENTIONS = ("encoder's self-attention", "decoder's self-attention", "cross-attention")
+_STAGES = {
+    "positions": (("positions",), "each token is given its place, before the first layer"),
+    "batches": (
+        ("src", "tgt"),
+        "sentences become rows of ids, the short ones padded",
+    ),
+    "mask": (_ATTENTIONS[1:2], "the decoder's mask hides the words still to come"),
+    "loss": (
+        ("logits", "loss", "target"),
+        "the logits are measured against the target shifted by one",
+    ),
+    "decoding": (("logits", "tgt"), "what is written is read in the next step"),
+    "softmax": (_ATTENTIONS, "one softmax in each of the three attentions"),
+    "cache": (_ATTENTIONS[1:2], "old keys and values are kept, not computed again"),
+    "tiles": (_ATTENTIONS[:1], "attention in tiles: the whole table is never stored"),
+    "weights": (
+        ("embedding", *_ATTENTIONS, "feed-forward", "output projection"),
+        "each matrix gets its numbers from a file",
+    ),
+    "heads": (_ATTENTIONS[:2], "which head does what, and what breaks without it"),
+}
+
+
+def transformer(lit: str | None = None) -> Drawing:
+    """Draw the Transformer, whole or small with one part lit.
+
+    Args:
+        lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights" or "heads".
+            The whole figure, with norms and shapes, when not given.
+
+    Raises:
+        ValueError: if there is no such part.
+
+    Example:
+        >>> transformer("positions")
+        The Transformer, one layer of each; lit: positions
+        each token is given its place, before the first layer
+    """
+    if lit is None:
+        return _whole_transformer()
+    if lit not in _STAGES:
+        names = ", ".join(map(repr, _STAGES))
+        raise ValueError(
+            f"lit ({lit!r}) must be one of {names}, or None for the whole Transformer"
+        )
+    return _small_transformer(lit)
+
+
+_ENCODER, _DECODER = 38, 402  # where the two streams run
+
+
+def _whole_transformer() -> Drawing:
+    sheet = Sheet(500)
+    crossing = 204  # where the memory goes up to the decoder
+
+    def outward(stream: float, near: float, wide: float) -> float:
+        """The left edge of what stands so far from a stream, on the side of the other one."""
+        return stream + near if stream == _ENCODER else stream - near - wide
+
+    def sublayer(stream: float, y: float, high: float, kind: str, *lines: str) -> None:
+        """The stream is normalised and read above; what comes of it is added below."""
+        step = 1 if stream == _ENCODER else -1
+        edge, add = stream + 64 * step, y + high - 14
+        sheet.arrow((stream, y + 14), (edge, y + 14))
+        sheet.labelled(outward(stream, 13, 42), y + 3, 42, 22, "operation", "norm")
+        sheet.labelled(outward(stream, 64, 82), y, 82, high, kind, *lines)
+        sheet.arrow((edge, add), (stream + 10 * step, add))
+        sheet.plus(stream, add)
+
+    for stream, frame_ends, ids, sizes in (
+        (_ENCODER, 282, ("src", "(B, S)"), "(B, S, E)"),
+        (_DECODER, 358, ("<bos> tgt", "(B, T)"), "(B, T, E)"),
+    ):
+        step = 1 if stream == _ENCODER else -1
+        anchor = "start" if step == 1 else "end"
+        left = outward(stream, -26, 178)
+        for x, y in ((left + 5, 109), (left, 114)):
+            sheet.box(x, y, 178, frame_ends - 114, "unlit", corner=5)
+        sheet.text(
+            stream + 146 * step, 128, "N layers", anchor="end" if step == 1 else "start"
+        )
+        wide = 50 if step == 1 else 86
+        sheet.labelled(outward(stream, 48, wide), 10, wide, 40, "vector", *ids)
+        sheet.arrow((stream + 48 * step, 30), (stream + 29 * step, 30))
+        sheet.labelled(stream - 29, 17, 58, 26, "operation", "embed")
+        sheet.arrow(
+            (stream, 43), (stream, 340 if step == 1 else 414), kind="stream", width=5
+        )
+        sheet.labelled(outward(stream, 28, 76), 57, 76, 26, "vector", "positions")
+        sheet.arrow((stream + 28 * step, 70), (stream + 10 * step, 70))
+        sheet.plus(stream, 70)
+        sheet.text(stream + 12 * step, 96, sizes, anchor=anchor)
+        sheet.labelled(stream - 22, frame_ends + 12, 44, 24, "operation", "norm")
+
+    sublayer(_ENCODER, 140, 64, "weights", "self-", "attention")
+    sublayer(_ENCODER, 216, 54, "operation", "feed-", "forward")
+    sheet.labelled(12, 340, 88, 42, "vector", "memory", "(B, S, E)")
+
+    sublayer(_DECODER, 140, 64, "weights")
+    sheet.cells(np.tri(3, dtype=bool), 265, 147, (8, 8))
+    sheet.text(315, 163, "self-")
+    sheet.text(297, 181, "attention")
+    sublayer(_DECODER, 216, 64, "weights", "cross-", "attention")
+    sublayer(_DECODER, 292, 54, "operation", "feed-", "forward")
+    sheet.line((100, 361), (crossing, 361), (crossing, 245.5), kind="stream", width=5)
+    sheet.arrow((crossing, 248), (256, 248))
+    for x, kind, letter in ((221, "key", "k"), (240, "value", "v")):
+        sheet.labelled(x - 9, 238, 18, 20, kind, letter)
+    sheet.labelled(299, 414, 135, 26, "operation", "output projection")
+    sheet.arrow((_DECODER, 440), (_DECODER, 460))
+    sheet.labelled(299, 460, 135, 26, "vector", "logits (B, T, V)")
+    sheet.arrow((299, 473), (284, 473))
+    sheet.labelled(240, 460, 44, 26, "operation", "loss")
+    sheet.arrow((228, 473), (240, 473))
+    for y, name, tokens in (
+        (410, "reads", ("<bos>", "my", "mother", "…")),
+        (461, "should write", ("my", "mother", "bought", "…")),
+    ):
+        sheet.text(12, y - 11, name, anchor="start", kind="quiet")
+        for i, token in enumerate(tokens):
+            sheet.labelled(12 + 54 * i, y, 54, 24, "vector", token, corner=0)
+    return sheet.finish(
+        "The Transformer: an encoder, a decoder, and the two streams that run through them",
+        [
+            "src (B, S): embed, add positions: the encoder's stream (B, S, E)",
+            "N encoder layers, each adding to the stream: self-attention of its norm, feed-forward of its norm",
+            "a last norm: memory (B, S, E)",
+            "<bos> tgt (B, T): embed, add positions: the decoder's stream (B, T, E)",
+            "N decoder layers, each adding to the stream: causal self-attention of its norm, "
+            "cross-attention of its norm with k and v from the memory, feed-forward of its norm",
+            "a last norm, output projection: logits (B, T, V)",
+            "loss: the logits against the target shifted by one: "
+            "the decoder reads <bos> my mother … and should write my mother bought …",
+        ],
+    )
+
+
+def _small_transformer(lit: str) -> Drawing:
+    lights, caption = _STAGES[lit]
+    top = 12 if lit == "decoding" else 4  # room for the way back
+    rows = [top + 72 + 38 * i for i in range(3)]
+    bottom = top + 192
+    sheet = Sheet(bottom + 24 + (46 if lit == "decoding" else 38))
+
+    def part(
+        x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = ""
+    ) -> None:
+        on = name in lights
+        corner = high / 2 if kind == "operation" else 3
+        sheet.box(x, y, wide, high, kind if on else "unlit", corner=corner)
+        sheet.text(
+            x + wide / 2, y + high / 2, said or name, kind=None if on else "quiet", bold=on
+        )
+
+    def sublayer(stream: float, y: float, kind: str, name: str, said: str) -> None:
+        """It reads the stream above and adds to it below."""
+        step = 1 if stream == _ENCODER else -1
+        edge = stream + 24 * step
+        sheet.arrow((stream, y + 7), (edge, y + 7))
+        part(min(edge, edge + 124 * step), y, 124, 28, kind, name, said)
+        sheet.arrow((edge, y + 21), (stream + 10 * step, y + 21))
+        sheet.plus(stream, y + 21)
+
+    for stream, ids, wide, said in (
+        (_ENCODER, "src", 40, "src"),
+        (_DECODER, "tgt", 88, "<bos> tgt"),
+    ):
+        step = 1 if stream == _ENCODER else -1
+        near = stream + 46 * step
+        end = rows[2] if step == 1 else bottom
+        sheet.line((stream, top + 34), (stream, end), kind="pale", width=5)
+        part(min(near, near + wide * step), top + 10, wide, 24, "vector", ids, said)
+        sheet.arrow((near, top + 22), (stream + 29 * step, top + 22))
+        part(stream - 29, top + 10, 58, 24, "operation", "embedding", "embed")
+        near = stream + 28 * step
+        part(min(near, near + 80 * step), top + 41, 80, 24, "vector", "positions")
+        sheet.arrow((near, top + 53), (stream + 10 * step, top + 53))
+        sheet.plus(stream, top + 53)
+
+    softmax = "softmax" if lit == "softmax" else ""
+    own, masked, cross = _ATTENTIONS
+    sublayer(_ENCODER, rows[0], "weights", own, softmax or "self-attention")
+    sublayer(_ENCODER, rows[1], "operation", "feed-forward", "feed-forward")
+    part(10, rows[2], 74, 26, "vector", "memory")
+    sublayer(_DECODER, rows[0], "weights", masked, softmax or "self-attention")
+    sublayer(_DECODER, rows[1], "weights", cross, softmax or "cross-attention")
+    sublayer(_DECODER, rows[2], "operation", "feed-forward", "feed-forward")
+    sheet.line(
+        (84, rows[2] + 13), (220, rows[2] + 13), (220, rows[1] + 11.5), kind="pale", width=5
+    )
+    sheet.arrow((220, rows[1] + 14), (254, rows[1] + 14))
+    part(372, bottom, 60, 24, "operation", "output projection", "output")
+    sheet.arrow((372, bottom + 12), (350, bottom + 12))
+    part(292, bottom, 58, 24, "vector", "logits")
+    if lit != "decoding":
+        sheet.arrow((292, bottom + 12), (272, bottom + 12))
+        part(224, bottom, 48, 24, "operation", "loss")
+        part(110, bottom, 88, 24, "vector", "target", "tgt <eos>")
+        sheet.arrow((198, bottom + 12), (224, bottom + 12))
+
+    if lit == "batches":
+        filled = np.arange(5) < np.array([[5], [3], [4]])
+        sheet.cells(filled, 130, top + 10, (8, 8))
+        sheet.cells(filled[::-1], 222, top + 10, (8, 8))
+    elif lit == "mask":
+        sheet.cells(np.tri(4, dtype=bool), 206, rows[0] - 2, (8, 8))
+        sheet.line((238, rows[0] + 14), (254, rows[0] + 14))
+    elif lit == "cache":
+        for x, kind in ((196, "key"), (220, "value")):
+            sheet.table(x, rows[0] - 1, 3, 2, kind, cell=(10, 10))
+        sheet.arrow((240, rows[0] + 14), (254, rows[0] + 14))
+    elif lit == "tiles":
+        sheet.line((186, rows[0] + 14), (200, rows[0] + 14))
+        sheet.table(200, rows[0] - 6, 4, 4, "weights", cell=(10, 10))
+        sheet.mark(210, rows[0] + 4, 10, 10)
+    elif lit == "decoding":
+        way = [(321, bottom + 24), (321, bottom + 34), (436, bottom + 34), (436, top)]
+        sheet.arrow(*way, (312, top), (312, top + 10), kind="flow", width=2.2)
+    sheet.text(WIDTH / 2, sheet.height - 18, caption, size=NORMAL)
+    named = ", ".join(lights)
+    return sheet.finish(f"The Transformer, one layer of each; lit: {named}", [caption])
+
+
+def induction(tokens: Sequence[str], behind: str) -> Drawing:
+    """Draw how two heads find what came after the newest token when it stood there before.
+
+    Args:
+        tokens: 3 to 5 letters; the last of them is the newest, and stands among the others too.
+        behind: the token after its earlier place.
+
+    Raises:
+        ValueError: if the newest token did not stand before ``behind``, or the tokens are too many or too long to draw.
+
+    Example:
+        >>> induction(["A", "B", "A"], behind="B")
+        Induction with two heads
+        tokens: A B A
+        layer 1, previous token: A, B after A, A after B
+        layer 2, induction: A looks at B after A, so B is next
+    """
+    *tokens, behind = on_one_line([*tokens, behind])
+    pairs = list(itertools.pairwise(tokens))
+    if not 3 <= len(tokens) <= 5 or max(map(width_of, tokens)) > 1:
+        raise ValueError(
+            f"tokens ({', '.join(tokens)}) must be 3 to 5 single letters to be drawn"
+        )
+    if (tokens[-1], behind) not in pairs:
+        raise ValueError(
+            f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place"
+        )
+    found = pairs.index((tokens[-1], behind)) + 1
+    sheet = Sheet(234)
+    left, wide = 96, 338 / len(tokens)
+    middle = [left + (i + 0.5) * wide for i in range(len(tokens))]
+    rows = {"tokens": 14, "layer 1": 92, "layer 2": 186}
+    for name, y in rows.items():
+        sheet.text(10, y + 14, name, anchor="start", bold=True)
+    sheet.text(10, rows["layer 1"] + 34, "previous", anchor="start", kind="quiet")
+    sheet.text(10, rows["layer 2"] + 34, "induction", anchor="start", kind="quiet")
+    for i, (x, token) in enumerate(zip(middle, tokens, strict=True)):
+        sheet.labelled(x - 17, rows["tokens"], 34, 28, "vector", token)
+        if i:
+            sheet.arrow((middle[i - 1] + 8, rows["tokens"] + 28), (x - 10, rows["layer 1"]))
+        sheet.arrow((x, rows["tokens"] + 28), (x, rows["layer 1"]))
+        kind = "key" if i == found else "query" if i == len(tokens) - 1 else "vector"
+        said = (f"after {tokens[i - 1]}",) if i else ()
+        sheet.labelled(x - 29, rows["layer 1"], 58, 42, kind, token, *said)
+    asks, answers = middle[-1], middle[found]
+    base = rows["layer 1"] + 42
+    sheet.arrow(
+        (asks, base),
+        (asks, base + 22),
+        (answers, base + 22),
+        (answers, base),
+        kind="flow",
+        width=2.2,
+    )
+    sheet.text((asks + answers) / 2, base + 34, f"who is after {tokens[-1]}?")
+    sheet.arrow((asks, base + 22), (asks, rows["layer 2"]), kind="flow", width=2.2)
+    sheet.labelled(asks - 33, rows["layer 2"], 66, 28, "context", f"next: {behind}")
+    layer_1 = [f"{b} after {a}" for a, b in pairs]
+    return sheet.finish(
+        "Induction with two heads",
+        [
+            "tokens: " + " ".join(tokens),
+            "layer 1, previous token: " + ", ".join([tokens[0], *layer_1]),
+            f"layer 2, induction: {tokens[-1]} looks at {behind} after {tokens[-1]}, so {behind} is next",
+        ],
+    )
+
+
+def vocabulary() -> Drawing:
+    """Draw the colours and shapes of all drawings, each with what it means."""
+    step, left, right = 46, 20, 232
+    sheet = Sheet(5 * step + 18)
+    tensors = {
+        "query": "query: asks",
+        "key": "key: is found",
+        "value": "value: handed over",
+        "context": "context, output",
+        "vector": "tokens, states",
+    }
+    others = [
+        "scores",
+        "weights: strong is 1",
+        "hidden by a mask",
+        "an operation",
+        "a stream; + adds to it",
+    ]
+    heights = [16 + i * step for i in range(5)]
+    for y, (kind, name) in zip(heights, tensors.items(), strict=True):
+        sheet.table(left, y, 3, 3, kind)
+        sheet.text(left + 46, y + 16.5, name, anchor="start")
+    for y, name in zip(heights, others, strict=True):
+        sheet.text(right + 46, y + 16.5, name, anchor="start")
+    sheet.table(right, heights[0], 3, 3, "scores")
+    shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.9, 0.0], [0.3, 0.2, 0.5]])
+    sheet.table(right, heights[1], 3, 3, "weights", shades=shares)
+    sheet.cells(np.tri(3, dtype=bool), right, heights[2], (11, 11))
+    sheet.box(right - 4, heights[3] + 6, 41, 22, "operation", corner=11)
+    sheet.line(
+        (right - 7, heights[4] + 16.5),
+        (right + 40, heights[4] + 16.5),
+        kind="stream",
+        width=5,
+    )
+    sheet.plus(right + 16.5, heights[4] + 16.5)
+    return sheet.finish(
+        "What the colours and shapes of the drawings mean", [*tensors.values(), *others]
+    )
+
+
+def _three_axes(name: str, values: Tensor | ArrayLike) -> tuple[int, ...]:
+    sizes = as_numbers(values).shape
+    if len(sizes) != 3:
+        raise ValueError(
+            f"{name} of shape {sizes} must have three axes: sequences, tokens, numbers"
+        )
+    return sizes
+
+
+def ring(step: int = 0) -> Drawing:
+    """Draw four processes in a ring: queries and outputs stay, keys and values go round.
+
+    Args:
+        step: how often keys and values have been passed on, 0 to 3.
+
+    Raises:
+        ValueError: if step is not one of these.
+
+    Example:
+        >>> ring(1).text.splitlines()[1]
+        'process 0: q 0 stays, k 3 and v 3 are there and go on to process 1; out 0 takes them in'
+    """
+    count = 4
+    if step not in range(count):
+        raise ValueError(f"step ({step!r}) must be 0, 1, 2 or 3: there are 4 blocks")
+    sheet, words = Sheet(206), []
+    for rank in range(count):
+        x, owner = 10 + 107 * rank, (rank - step) % count
+        sheet.text(x + 49, 17, f"process {rank}", kind="quiet")
+        sheet.box(x, 30, 98, 126, "unlit", corner=5)
+        sheet.labelled(x + 8, 40, 82, 24, "query", f"q {rank}")
+        sheet.labelled(x + 8, 74, 38, 24, "key", f"k {owner}")
+        sheet.labelled(x + 52, 74, 38, 24, "value", f"v {owner}")
+        sheet.labelled(x + 8, 122, 82, 24, "context", f"out {rank}")
+        sheet.arrow((x + 49, 64), (x + 49, 122))
+        words.append(
+            f"process {rank}: q {rank} stays, k {owner} and v {owner} are there and go on to process "
+            f"{(rank + 1) % count}; out {rank} takes them in"
+        )
+    for x in (100, 207, 314):  # over the frames
+        sheet.arrow((x, 86), (x + 25, 86), kind="flow")
+    sheet.arrow((421, 86), (434, 86), (434, 168), (4, 168), (4, 86), (18, 86), kind="flow")
+    sheet.text(220, 188, "keys and values go round, the rest stays")
+    return sheet.finish("Four processes in a ring, and what each of them holds", words)
+
+
+def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
+    """Draw how a picture goes into a Transformer: cut into patches, a token for each, and one more to answer.
+
+    Args:
+        image: (height, width), from 0 for paper to 1 for ink, at most 8 × 8 pixels.
+        size: the side of a patch in pixels, which divides both; at most 16 patches.
+
+    Raises:
+        ValueError: if the picture is too large to draw, or its patches are too many or do not fit.
+
+    Example:
+        >>> picture_as_tokens([[0.0, 1.0], [0.5, 0.0]], size=1)
+        A picture of 2 × 2 pixels as 4 tokens
+        4 patches of 1 × 1 become vectors, row by row, each with its place added
+        a class token goes in front, and what the layers make of it goes to the logits
+    """
+    ink = as_numbers(image)
+    if ink.ndim != 2 or max(ink.shape) > 8 or 0 in ink.shape:
+        raise ValueError(
+            f"image of shape {ink.shape} must have two axes of 1 to 8 pixels to be drawn"
+        )
+    height, width = ink.shape
+    if size < 1 or height % size or width % size:
+        raise ValueError(f"size ({size}) must divide height ({height}) and width ({width})")
+    count = height // size * (width // size)
+    if count > 16:
+        raise ValueError(f"size ({size}) makes {count} patches; at most 16 can be drawn")
+    sheet, cell = Sheet(196), 12
+    left, top = 14, 40
+    sheet.text(left, 22, "patches", anchor="start", kind="quiet")
+    sheet.table(left, top, height, width, "stream", cell=(cell, cell), shades=ink)
+    for row in range(size, height, size):
+        sheet.line(
+            (left, top + row * cell),
+            (left + width * cell, top + row * cell),
+            kind="mark",
+            width=2,
+        )
+    for column in range(size, width, size):
+        x = left + column * cell
+        sheet.line((x, top), (x, top + height * cell), kind="mark", width=2)
+    sheet.arrow((left + width * cell + 8, 56), (152, 56))
+    sheet.text(174, 22, f"{count} tokens, row by row", anchor="start", kind="quiet")
+    sheet.box(152, 44, 13, 24, "query", corner=2)
+    for i in range(count):
+        sheet.box(174 + 16 * i, 44, 13, 24, "vector", corner=2)
+    end = 174 + 16 * count
+    sheet.labelled(152, 92, max(end - 152, 120), 32, "unlit", "layers")
+    for x in (158.5, 180.5, end - 9.5):
+        sheet.arrow((x, 68), (x, 92))
+    sheet.arrow((158.5, 124), (158.5, 150))
+    sheet.labelled(114, 150, 90, 28, "context", "class token")
+    sheet.arrow((204, 164), (250, 164))
+    sheet.labelled(250, 150, 80, 28, "vector", "logits")
+    return sheet.finish(
+        f"A picture of {height} × {width} pixels as {count} tokens",
+        [
+            f"{count} patches of {size} × {size} become vectors, row by row, each with its place added",
+            "a class token goes in front, and what the layers make of it goes to the logits",
+        ],
+    )

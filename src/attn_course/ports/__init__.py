@@ -1,0 +1,1 @@
+"""Attention as other frameworks write it, rebuilt in PyTorch."""

@@ -1,0 +1,533 @@
+"""Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder, built line by line of a config.json. Derived in chapter 17."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attn_course.caching import DecoderCache
+from attn_course.functional.attention import attention, soft_cap
+from attn_course.functional.masks import make_causal_mask, make_sliding_window_mask
+from attn_course.functional.positions import Rope, Rotation, make_rotation
+from attn_course.functional.validation import (
+    check_mask,
+    check_positive,
+    check_sizes,
+    check_window,
+)
+from attn_course.nn.language_model import DecoderOnly
+from attn_course.nn.multi_head_attention import MultiHeadAttention
+from attn_course.pretrained.config import Config, read_config, read_rope
+from attn_course.pretrained.llama import (
+    GatedFeedForward,
+    LlamaLayer,
+    halves_to_neighbours,
+    make_llama_names,
+)
+from attn_course.pretrained.weight_map import Into, load_decoder_weights
+
+
+class ConfiguredAttention(MultiHeadAttention):
+    r"""Causal self-attention with what configurations since 2024 ask for, each of it off when not given.
+
+    Without weights asked for, it goes through the fused kernel as :class:`~attn_course.MultiHeadAttention` does,
+    but with ``softcap``, which no fused kernel has: then all T * S scores are written down.
+
+    Args:
+        d_model: E, the width of the stream.
+        num_heads: H.
+        num_kv_heads: G; must divide ``num_heads``.
+        head_dim: D. H * D need not be E.
+        bias: whether all four projections add a bias.
+        sink: as in :class:`~attn_course.MultiHeadAttention`.
+        qk_norm_eps: normalise each head's queries and keys before they are turned, so that no score grows with the
+            projections, adding this to the mean square (Henry et al. 2020, arXiv:2010.04245).
+        scale: what the scores are multiplied by, in place of $1/\sqrt{D}$.
+        softcap: as in :func:`~attn_course.attention`.
+        window: how many keys a query sees, its own included, and none of the future: a *local* layer.
+
+    Raises:
+        ValueError: if ``num_kv_heads`` does not divide ``num_heads``, a size is below 1, or
+            ``softcap`` is not positive.
+
+    Example:
+        >>> layer = ConfiguredAttention(8, 4, 2, 6, qk_norm_eps=1e-6, softcap=50.0, window=3)
+        >>> out, weights = layer(torch.randn(1, 5, 8), is_causal=True, need_weights=True)
+        >>> out.shape, (weights[0, 0] > 0).int()
+        (torch.Size([1, 5, 8]), tensor([[1, 0, 0, 0, 0],
+                [1, 1, 0, 0, 0],
+                [1, 1, 1, 0, 0],
+                [0, 1, 1, 1, 0],
+                [0, 0, 1, 1, 1]], dtype=torch.int32))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        *,
+        bias: bool = False,
+        sink: str | None = None,
+        qk_norm_eps: float | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+    ) -> None:
+        check_sizes(d_model=d_model, head_dim=head_dim)
+        if window is not None:
+            check_window(window, num_sink_tokens=0)
+        if softcap is not None:
+            check_positive(softcap, "softcap")
+        super().__init__(
+            num_heads * head_dim,
+            num_heads,
+            d_in=d_model,
+            bias=bias,
+            num_kv_heads=num_kv_heads,
+            sink=sink,
+        )
+        self.out_proj = nn.Linear(num_heads * head_dim, d_model, bias=bias)
+        self.q_norm, self.k_norm = (
+            nn.Identity() if qk_norm_eps is None else nn.RMSNorm(head_dim, eps=qk_norm_eps)
+            for _ in range(2)
+        )
+        # Whoever computes scores divides them by the root of D.
+        self.q_factor = 1.0 if scale is None else scale * head_dim**0.5
+        self.softcap = softcap
+        self.window = window
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        if isinstance(self.q_norm, nn.RMSNorm):
+            text += f", qk_norm_eps={self.q_norm.eps:g}"
+        for name in ("softcap", "window"):
+            if (value := getattr(self, name)) is not None:
+                text += f", {name}={value}"
+        return text
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """Refuse: nn.MultiheadAttention has none of the options."""
+        raise ValueError(
+            "nn.MultiheadAttention has no width of heads of its own, norms of queries, soft cap or window"
+        )
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
+        """Refuse: an nn.MultiheadAttention is a :class:`~attn_course.MultiHeadAttention`."""
+        raise ValueError(
+            "use MultiHeadAttention.from_torch: it has all that the module has"
+        )
+
+    def _project_queries(self, x: Tensor) -> Tensor:
+        return self.q_norm(super()._project_queries(x)) * self.q_factor
+
+    def _project_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = super()._project_keys_and_values(key, value)
+        return self.k_norm(k), v
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        need_weights: bool | Sequence[int] | Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        T, S = q.size(-2), k.size(-2)
+        seen, is_causal = None, is_causal or self.window is not None
+        if self.window is not None and self.window < S:
+            seen = make_sliding_window_mask(T, self.window, S, device=q.device)
+        elif self.softcap is not None and is_causal:
+            seen = make_causal_mask(T, S, device=q.device)
+        if seen is not None:
+            if mask is not None:
+                check_mask(mask, (*q.shape[:-1], S))
+            mask, is_causal = (seen if mask is None else mask & seen), False
+        if self.softcap is None:
+            return super()._attend(q, k, v, mask, bias, is_causal, need_weights)
+        out, weights = attention(
+            q,
+            k,
+            v,
+            mask,
+            bias=bias,
+            sink=0.0 if self.sink == "zero" else self.sink_scores,
+            enable_gqa=True,
+            softcap=self.softcap,
+        )
+        if need_weights is False:
+            weights = None
+        elif need_weights is not True:
+            weights = weights[..., torch.as_tensor(need_weights, device=q.device), :]
+        return self._merge_heads(out), weights
+
+
+class Experts(nn.Module):
+    r"""Many gated feed-forwards, of which a router chooses a few for each token, as in gpt-oss (arXiv:2508.10925).
+
+    Args:
+        d_model: E, the width of input and output.
+        d_ff: the width inside each.
+        num_experts: how many there are.
+        num_chosen: how many work on a token.
+        alpha: the gate is $x \cdot \sigma(\alpha x)$.
+        limit: what gate and other map are cut off at.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        num_experts: int,
+        num_chosen: int,
+        *,
+        alpha: float = 1.702,
+        limit: float = 7.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_experts=num_experts, num_chosen=num_chosen)
+        if num_chosen > num_experts:
+            raise ValueError(
+                f"num_chosen ({num_chosen}) must not be above num_experts ({num_experts})"
+            )
+        self.num_chosen, self.alpha, self.limit = num_chosen, alpha, limit
+        self.router = nn.Linear(d_model, num_experts)
+        self.gate, self.up = (
+            nn.Parameter(torch.randn(num_experts, d_model, d_ff) * d_model**-0.5)
+            for _ in range(2)
+        )
+        self.down = nn.Parameter(torch.randn(num_experts, d_ff, d_model) * d_ff**-0.5)
+        self.gate_bias, self.up_bias, self.down_bias = (
+            nn.Parameter(torch.zeros(num_experts, width)) for width in (d_ff, d_ff, d_model)
+        )
+
+    def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
+        """Compute at each position of ``x`` (..., E) from that position alone."""
+        tokens = x.flatten(0, -2)  # (N, E)
+        scores, chosen = self.router(tokens).topk(self.num_chosen, dim=-1)  # (N, chosen)
+        shares = scores.softmax(dim=-1)
+        out = torch.zeros_like(tokens)
+        for expert in chosen.unique().tolist():
+            rows, rank = torch.where(chosen == expert)
+            said = self._ask(expert, tokens[rows]) * shares[rows, rank, None]
+            out = out.index_add(0, rows, said)
+        return out.view_as(x)
+
+    def _ask(self, n: int, x: Tensor) -> Tensor:
+        gate = (x @ self.gate[n] + self.gate_bias[n]).clamp(max=self.limit)
+        up = (x @ self.up[n] + self.up_bias[n]).clamp(-self.limit, self.limit)
+        inside = gate * torch.sigmoid(self.alpha * gate) * (up + 1)
+        return inside @ self.down[n] + self.down_bias[n]
+
+
+class ConfiguredLayer(LlamaLayer):
+    """A layer as Llama's that turns queries and keys in its own way, for a model whose layers differ in it.
+
+    Args:
+        d_model: E, the width of the stream.
+        attention, feed_forward: as in :class:`LlamaLayer`.
+        rope: how the layer turns its queries and keys.
+        norm_eps, norm_after: as in :class:`LlamaLayer`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        *,
+        rope: Rope,
+        norm_eps: float = 1e-6,
+        norm_after: bool = False,
+    ) -> None:
+        super().__init__(
+            d_model, attention, feed_forward, norm_eps=norm_eps, norm_after=norm_after
+        )
+        self.rope = rope
+
+
+class _ScaledEmbedding(nn.Embedding):
+    """A table whose rows come out multiplied by the root of their width."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * self.embedding_dim**0.5
+
+
+class ConfiguredDecoder(DecoderOnly):
+    """A language model of given layers, each with its own rotary positions; :func:`load_configured` builds one.
+
+    Every layer's cache keeps all positions, also that of a local layer, which hides what left its window.
+
+    Args:
+        embed: the table of embeddings (V, E).
+        layers: at least one.
+        norm: behind the last layer.
+        max_len: longest text.
+        tie_weights: make the logits with the embedding table itself.
+        softcap: bend the logits by :func:`~attn_course.soft_cap`.
+
+    Example:
+        >>> layers = [
+        ...     ConfiguredLayer(
+        ...         8, ConfiguredAttention(8, 4, 2, 6, window=window), GatedFeedForward(8, 16), rope=Rope()
+        ...     )
+        ...     for window in (3, None)
+        ... ]
+        >>> model = ConfiguredDecoder(nn.Embedding(100, 8), layers, nn.RMSNorm(8), max_len=20)
+        >>> model(torch.randint(100, (1, 5))).shape
+        torch.Size([1, 5, 100])
+    """
+
+    def __init__(
+        self,
+        embed: nn.Embedding,
+        layers: Iterable[ConfiguredLayer],
+        norm: nn.Module,
+        *,
+        max_len: int,
+        tie_weights: bool = False,
+        softcap: float | None = None,
+    ) -> None:
+        super().__init__(
+            embed,
+            layers,
+            norm,
+            positions="rotary",
+            max_len=max_len,
+            tie_weights=tie_weights,
+        )
+        if softcap is not None:
+            check_positive(softcap, "softcap")
+        self.softcap = softcap
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Bool[Tensor, "B 1 S"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score every next token, as :class:`~attn_course.DecoderOnly`."""
+        logits = super().forward(ids, mask=mask, cache=cache)
+        return logits if self.softcap is None else soft_cap(logits, self.softcap)
+
+    def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
+        ropes = [layer.rope for layer in self.layers]
+        made = {
+            rope: make_rotation(places, self._head_dim, **rope._asdict(), dtype=dtype)
+            for rope in set(ropes)
+        }
+        return [made[rope] for rope in ropes]
+
+
+class _Family(NamedTuple):
+    """What the type of a model says and no line of its config.json."""
+
+    qk_norm: bool = False
+    sink: str | None = None
+    norm_after: bool = False
+    scales_embedding: bool = False
+    keeps_gains_less_one: bool = False
+    has_experts: bool = False
+    activation: tuple[str, str] = ("hidden_act", "silu")
+    """The line that names it, and which it is where there is no such line."""
+    tied: bool = False
+    one_global_of: int | None = None
+    """Where the layers have no types of their own: every so many, the last is global."""
+
+
+_GEMMA = _Family(
+    norm_after=True,
+    scales_embedding=True,
+    keeps_gains_less_one=True,
+    activation=("hidden_activation", "gelu_pytorch_tanh"),
+    tied=True,
+    one_global_of=2,
+)
+_FAMILIES = {
+    "qwen3": _Family(qk_norm=True),
+    "gemma2": _GEMMA,
+    "gemma3_text": _GEMMA._replace(qk_norm=True, one_global_of=6),
+    "gpt_oss": _Family(sink="learned", has_experts=True, one_global_of=2),
+}
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+
+
+def load_configured(
+    folder: str | Path, *, dtype: torch.dtype = torch.float32
+) -> ConfiguredDecoder:
+    """Build a Qwen3, Gemma 2, Gemma 3 (text) or gpt-oss from its ``config.json``, in evaluation mode, with its weights.
+
+    Args:
+        folder: with config.json and safetensors.
+        dtype: type of the model, whatever that of the file.
+
+    Raises:
+        FileNotFoundError: if config.json or the weights are missing.
+        ValueError: if the config is of another type, or asks for what :class:`ConfiguredDecoder` does not have, or
+            the weights are a pickle, damaged, or do not fit.
+    """
+    config = read_config(folder)
+    name = config.get("model_type")
+    if name not in _FAMILIES:
+        raise ValueError(
+            f"{config.path} describes a model of type {name!r}; here there are {', '.join(_FAMILIES)}"
+        )
+    family = _FAMILIES[name]
+    config.must_be(
+        attention_dropout=0.0,
+        use_bidirectional_attention=False,
+        quantization_config=None,
+    )
+    if name != "gemma2":
+        config.must_be(attn_logit_softcapping=None)
+    if family.has_experts:
+        config.must_be(hidden_act="silu")
+    tied = config.get("tie_word_embeddings", family.tied)
+    d_model, norm_eps = config["hidden_size"], config["rms_norm_eps"]
+    model = ConfiguredDecoder(
+        (_ScaledEmbedding if family.scales_embedding else nn.Embedding)(
+            config["vocab_size"], d_model
+        ),
+        [
+            ConfiguredLayer(
+                d_model,
+                _make_attention(config, family, layer_type),
+                _make_feed_forward(config, family),
+                rope=read_rope(config, layer_type),
+                norm_eps=norm_eps,
+                norm_after=family.norm_after,
+            )
+            for layer_type in _read_layer_types(config, family)
+        ],
+        nn.RMSNorm(d_model, eps=norm_eps),
+        max_len=config["max_position_embeddings"],
+        tie_weights=tied,
+        softcap=config.get("final_logit_softcapping"),
+    ).to(dtype)
+    load_decoder_weights(model, folder, _make_names(model, family), "model.")
+    return model.eval()
+
+
+def _make_attention(
+    config: Config, family: _Family, layer_type: str
+) -> ConfiguredAttention:
+    d_model, num_heads = config["hidden_size"], config["num_attention_heads"]
+    window = None
+    if layer_type == _LOCAL and not (window := config.get("sliding_window")):
+        raise ValueError(
+            f"{config.path} has sliding_window {window!r} and a layer of type {_LOCAL!r}, which needs one"
+        )
+    to_the = config.get("query_pre_attn_scalar")
+    return ConfiguredAttention(
+        d_model,
+        num_heads,
+        config.get("num_key_value_heads") or num_heads,
+        config.get("head_dim") or d_model // num_heads,
+        bias=config.get("attention_bias", False),
+        sink=family.sink,
+        qk_norm_eps=config["rms_norm_eps"] if family.qk_norm else None,
+        scale=None if to_the is None else to_the**-0.5,
+        softcap=config.get("attn_logit_softcapping"),
+        window=window,
+    )
+
+
+def _make_feed_forward(config: Config, family: _Family) -> nn.Module:
+    d_model, d_ff = config["hidden_size"], config["intermediate_size"]
+    if family.has_experts:
+        return Experts(
+            d_model,
+            d_ff,
+            config["num_local_experts"],
+            config["num_experts_per_tok"],
+            alpha=config.get("swiglu_alpha", 1.702),
+            limit=config.get("swiglu_limit", 7.0),
+        )
+    return GatedFeedForward(d_model, d_ff, activation=config.activation(*family.activation))
+
+
+def _read_layer_types(config: Config, family: _Family) -> list[str]:
+    num_layers, types = config["num_hidden_layers"], config.get("layer_types")
+    if types is None:  # an older file
+        first_local, period = 0, config.get("sliding_window_pattern", family.one_global_of)
+        if period is None:
+            local = config.get("use_sliding_window", False)
+            first_local = config["max_window_layers"] if local else num_layers
+        types = [
+            _LOCAL if i >= first_local and (period is None or (i + 1) % period) else _GLOBAL
+            for i in range(num_layers)
+        ]
+    if len(types) != num_layers:
+        raise ValueError(
+            f"{config.path} has num_hidden_layers {num_layers}, and layer_types for {len(types)}"
+        )
+    for layer_type in types:
+        if layer_type not in (_GLOBAL, _LOCAL):
+            raise ValueError(
+                f"{config.path} has layer_types with {layer_type!r}; here there are {_GLOBAL!r} and {_LOCAL!r}"
+            )
+    return types
+
+
+def _add_one(tensor: Tensor) -> Tensor:
+    """The gain itself, of the little by which it differs from 1."""
+    # A number near 0 has digits in half precision that its sum with 1 has not.
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
+
+
+def _take_apart(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Gate and up, which take turns on the last axis."""
+    return tensor[..., ::2], tensor[..., 1::2]
+
+
+def _make_names(model: ConfiguredDecoder, family: _Family) -> dict[str, str | Into]:
+    heads = model.layers[0].self_attention
+    names = make_llama_names(heads.num_heads, heads.num_kv_heads)
+    theirs, ours = "model.layers.{i}", "layers.{i}"
+    if family.norm_after:
+        names |= {
+            f"{theirs}.post_attention_layernorm": f"{ours}.after_attention_norm",
+            f"{theirs}.pre_feedforward_layernorm": f"{ours}.feed_forward_norm",
+            f"{theirs}.post_feedforward_layernorm": f"{ours}.after_feed_forward_norm",
+        }
+    if family.qk_norm:
+        # The gains of a head's columns go where these go.
+        reorder = partial(halves_to_neighbours, num_heads=1)
+        for which in ("q_norm", "k_norm"):
+            names[f"{theirs}.self_attn.{which}"] = Into(
+                f"{ours}.self_attention.{which}", reorder
+            )
+    if family.sink is not None:
+        names[f"{theirs}.self_attn.sinks"] = f"{ours}.self_attention.sink_scores"
+    if family.keeps_gains_less_one:
+        for name, place in names.items():
+            if "norm" in name:
+                names[name] = _after_adding_one(place)
+    if family.has_experts:
+        names = {name: place for name, place in names.items() if ".mlp." not in name}
+        experts, here = f"{theirs}.mlp.experts", f"{ours}.feed_forward"
+        names |= {
+            f"{theirs}.mlp.router": f"{here}.router",
+            f"{experts}.gate_up_proj": Into((f"{here}.gate", f"{here}.up"), _take_apart),
+            f"{experts}.gate_up_proj_bias": Into(
+                (f"{here}.gate_bias", f"{here}.up_bias"), _take_apart
+            ),
+            f"{experts}.down_proj": f"{here}.down",
+            f"{experts}.down_proj_bias": f"{here}.down_bias",
+        }
+    return names
+
+
+def _after_adding_one(place: str | Into) -> Into:
+    if isinstance(place, str):
+        return Into(place, _add_one)
+    return Into(place.names, lambda gain: place.change(_add_one(gain)))

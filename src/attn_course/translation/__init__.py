@@ -1,0 +1,1 @@
+"""From text to text: the translator, its command line and its metrics."""

@@ -1,0 +1,315 @@
+"""A trained translator with its vocabularies: Japanese sentence in, English sentence and attention out.
+
+Used from chapter 12. The folder ``shipped`` beside this file holds the translator of the course, so that it works
+without network; any folder that ``attn-course train`` wrote can be loaded in its place.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from attn_course._device import default_device
+from attn_course.data.batches import make_batch
+from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
+from attn_course.data.text import detokenize_english, normalize_japanese
+from attn_course.data.words import words
+from attn_course.decoding import Beam, Hypothesis, beam_search, in_batches
+from attn_course.nn.transformer import AttentionWeights, Transformer
+from attn_course.training.checkpoint import load_checkpoint
+from attn_course.training.model import load_weights, make_model
+from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
+from attn_course.training.settings import Settings
+from attn_course.translation.alignment import align_by_weights, weights_of_words
+from attn_course.translation.copying import CopyNumbers
+
+SHIPPED = Path(__file__).parent / "shipped"
+END = "■"  # the end of a sentence in pictures
+LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
+_PATIENCE = 2.0
+_ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
+_CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
+_SPACE = "▁"  # how SentencePiece writes the space before a word
+
+
+class Translation(NamedTuple):
+    """What was written for a sentence."""
+
+    text: str
+    """English as people write it."""
+    tokenized: str
+    """The same in lower case with spaces around punctuation, as the translator writes it and as it is scored."""
+    ids: list[int]
+    """Ids of the pieces, without beginning and end."""
+
+
+class Ranked(NamedTuple):
+    """One of several translations of a sentence, with what it was ranked by."""
+
+    translation: Translation
+    log_prob: float
+    """Natural logarithm of the probability that the model gives to its pieces, the end included."""
+    score: float
+    """The same with the reward for each piece; the translations of a sentence are ordered by it."""
+
+
+class WordAlignment(NamedTuple):
+    """Which word was read for which word, as far as the attention shows it."""
+
+    source: list[str]
+    """Japanese words."""
+    target: list[str]
+    """English words, as they are tokenised."""
+    links: list[tuple[int, int]]
+    """(place of the source word, place of the target word), in the order of the target; some words have none."""
+
+
+class Translator:
+    """A Transformer that translates Japanese to English.
+
+    Args:
+        model: the Transformer, which is put in evaluation mode.
+        src_subwords: the pieces of its Japanese.
+        tgt_subwords: the pieces of its English.
+        src_words: whether it reads Japanese that an analyser has cut into words, or raw text.
+
+    Example:
+        >>> translator = Translator.load()
+        >>> translator.translate(["これは私の本です。"])[0].text
+        'This is my book.'
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        src_subwords: Subwords,
+        tgt_subwords: Subwords,
+        *,
+        src_words: bool = True,
+    ) -> None:
+        self.model = model.eval()
+        self.src_subwords = src_subwords
+        self.tgt_subwords = tgt_subwords
+        self.src_words = src_words
+
+    @classmethod
+    def load(cls, folder: str | Path | None = None) -> "Translator":
+        """Load the best weights of a training run, or the shipped translator.
+
+        Args:
+            folder: what ``attn-course train`` wrote; None for the shipped translator.
+
+        Raises:
+            FileNotFoundError: if the folder lacks a file that a translator needs.
+        """
+        folder = SHIPPED if folder is None else Path(folder)
+        for name in (SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS, BEST):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(
+                    f"{folder} holds no translator: {name} is missing; `attn-course train` writes it"
+                )
+        src_subwords = Subwords.load(folder / SRC_SUBWORDS)
+        tgt_subwords = Subwords.load(folder / TGT_SUBWORDS)
+        settings = Settings.load(folder / SETTINGS)
+        model = make_model(settings, len(src_subwords), len(tgt_subwords))
+        weights, _ = load_checkpoint(folder / BEST)
+        load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
+        model = model.to(default_device())
+        return cls(model, src_subwords, tgt_subwords, src_words=settings.src_words)
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 1,
+        length_reward: float = LENGTH_REWARD,
+        copy_numbers: bool = True,
+    ) -> list[Translation]:
+        """Translate Japanese sentences.
+
+        Args:
+            sentences: Japanese, with or without spaces.
+            beam_size: how many hypotheses to keep; 1 is greedy search.
+            length_reward: what each token adds to the score of a hypothesis; see
+                :func:`~attn_course.decoding.beam_search`.
+            copy_numbers: whether to write digits only as :class:`~attn_course.translation.copying.CopyNumbers` allows.
+
+        Raises:
+            ValueError: if a sentence is empty, or longer than the model can read.
+            TypeError: if given one string.
+        """
+        ranked = self.translate_n_best(
+            sentences,
+            beam_size=beam_size,
+            length_reward=length_reward,
+            copy_numbers=copy_numbers,
+        )
+        return [best.translation for best, *_ in ranked]
+
+    def translate_n_best(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 5,
+        length_reward: float = LENGTH_REWARD,
+        copy_numbers: bool = True,
+    ) -> list[list[Ranked]]:
+        """All that a beam has found for each sentence, best first; the first is that of :meth:`translate`.
+
+        Args:
+            sentences: as for :meth:`translate`.
+            beam_size: most translations of a sentence.
+            length_reward: as for :meth:`translate`.
+            copy_numbers: as for :meth:`translate`.
+
+        Raises:
+            ValueError: if a sentence is empty, or longer than the model can read.
+            TypeError: if given one string.
+        """
+        if isinstance(sentences, str):
+            raise TypeError(
+                f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]"
+            )
+        sources = [self.read(sentence) for sentence in sentences]
+        beam = Beam(
+            size=beam_size,
+            length_penalty=0.0,
+            length_reward=length_reward,
+            patience=1.0 if beam_size == 1 else _PATIENCE,  # of one: greedy search
+        )
+        rule = CopyNumbers(self.src_subwords, self.tgt_subwords) if copy_numbers else None
+        search = partial(beam_search, beam=beam, rule=rule)
+        written = in_batches(search, self.model, sources)
+        return [[self._spell(hypothesis) for hypothesis in each] for each in written]
+
+    def _spell(self, hypothesis: Hypothesis) -> Ranked:
+        ids = [i for i in hypothesis.ids.tolist() if i != EOS_ID]
+        tokenized = self.tgt_subwords.decode(ids)
+        translation = Translation(detokenize_english(tokenized), tokenized, ids)
+        return Ranked(translation, hypothesis.log_prob, hypothesis.score)
+
+    def read(self, sentence: str) -> list[int]:
+        """The ids of a Japanese sentence, without the end.
+
+        Raises:
+            ValueError: if it is empty, or longer than the model can read.
+        """
+        text = _spell_japanese(sentence)
+        ids = self.src_subwords.encode(words(text) if self.src_words else [text])
+        if not ids:
+            raise ValueError(f"there is nothing to translate in {sentence!r}")
+        if len(ids) >= self.model.max_len:
+            raise ValueError(
+                f"the sentence has {len(ids)} pieces, and the model reads at most {self.model.max_len - 1}: "
+                f"{sentence[:20]}…"
+            )
+        return ids
+
+    def cut(self, sentence: str) -> list[list[str]]:
+        """The pieces that are read, together as words: the analyser's, or what comes close to them in raw text.
+
+        There a piece is a word, but for those of one number, and those of katakana in a row.
+
+        Args:
+            sentence: Japanese.
+        """
+        text = _spell_japanese(sentence)
+        if self.src_words:
+            return self.src_subwords.cut(words(text))
+        (pieces,) = self.src_subwords.cut([text])
+        inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
+        cut, at = [], 0
+        for piece in pieces:
+            if at in inside:
+                cut[-1].append(piece)
+            else:
+                cut.append([piece])
+            at += len(piece)
+        return cut
+
+    @torch.no_grad()
+    def attend(self, sentence: str, english_ids: Sequence[int]) -> AttentionWeights:
+        """The attention weights while an English sentence is written, for each layer and head.
+
+        Rows of ``cross`` and ``decoder`` belong to the pieces that are *written*: row t is where the model looked
+        when it wrote piece t, the last row when it wrote the end.
+
+        Args:
+            sentence: Japanese.
+            english_ids: pieces, for instance ``Translation.ids``, or those of a reference.
+
+        Returns:
+            Weights without the axis of the batch: ``cross`` is (layers, H, T + 1, S + 1), the ends included.
+        """
+        batch = make_batch([(self.read(sentence), list(english_ids))])
+        batch = batch.to(next(self.model.parameters()).device)
+        _, weights = self.model(
+            batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True
+        )
+        return AttentionWeights(*(w[:, 0].cpu() for w in weights))
+
+    def align(self, sentence: str, english_ids: Sequence[int]) -> WordAlignment:
+        """Which Japanese word each English word looked at most, in the last layer, its heads averaged.
+
+        That layer's weights come closest to alignments that are known; how close they come, ``attn-course evaluate
+        --corpus everyday`` measures. An English word that looked most at the end of the source has no link.
+
+        Args:
+            sentence: Japanese.
+            english_ids: pieces, for instance ``Translation.ids``.
+        """
+        source = ["".join(word) for word in self.cut(sentence)]
+        target = "".join(map(self._english, english_ids)).split()
+        weights = self.attend(sentence, english_ids).cross[-1].mean(dim=0)  # (T, S)
+        links = align_by_weights(
+            weights_of_words(
+                weights,
+                self.tgt_pieces(english_ids, marks=False),
+                target,
+                self.src_pieces(sentence, marks=False),
+                source,
+            )
+        )
+        return WordAlignment(source, target, [(s, t) for t, s in sorted(links)])
+
+    def src_pieces(self, sentence: str, *, marks: bool = True) -> list[str]:
+        """The Japanese pieces that :meth:`attend` has columns for.
+
+        Args:
+            sentence: Japanese.
+            marks: whether to mark them for a picture: a dot before a piece that continues a word, and ■ for the
+                end. Without marks, each piece is what it spells, and the end is an empty string.
+        """
+        pieces = (
+            f"·{piece}" if marks and k > 0 else piece
+            for word in self.cut(sentence)
+            for k, piece in enumerate(word)
+        )
+        return [*pieces, END if marks else ""]
+
+    def tgt_pieces(self, english_ids: Sequence[int], *, marks: bool = True) -> list[str]:
+        """The English pieces that :meth:`attend` has rows for.
+
+        Args:
+            english_ids: pieces, for instance ``Translation.ids``.
+            marks: as for :meth:`src_pieces`. Without marks, padding, beginning and end are empty strings, and an
+                unknown piece is ⁇.
+        """
+        if not marks:
+            return [*("".join(self._english(i).split()) for i in english_ids), ""]
+        pieces = (self.tgt_subwords.piece(i) for i in english_ids)
+        return [*(p[1:] if p.startswith(_SPACE) else f"·{p}" for p in pieces), END]
+
+    def _english(self, id: int) -> str:
+        """What a piece adds to the English text; special pieces are known by their ids."""
+        if id in (PAD_ID, BOS_ID, EOS_ID):
+            return ""
+        return " ⁇" if id == UNK_ID else self.tgt_subwords.piece(id).replace(_SPACE, " ")
+
+
+def _spell_japanese(sentence: str) -> str:
+    """As the corpora of the translator do, which hardly ever write a time as 9:30, but 9時30分."""
+    return _CLOCK.sub(r"\1時\2分", normalize_japanese(sentence))
