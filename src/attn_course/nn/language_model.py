@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.caching import DecoderCache, all_or_nothing
+from attn_course.caching import DecoderCache
+from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.positions import Rope, Rotation, make_alibi_bias, make_rotation
 from attn_course.functional.validation import (
     check_is_bool,
@@ -117,7 +118,7 @@ class DecoderOnly(nn.Module):
             TypeError: if ids are not integers or the mask is not boolean.
             IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
         """
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             *_, (x, _) = self._run(ids, mask, cache)
         return self.to_logits(self.norm(x))
 

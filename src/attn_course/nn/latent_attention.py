@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.caching import LatentCache, all_or_nothing, type_of_outputs
+from attn_course.caching import LatentCache
+from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.attention import fused_attention, weights_of_rows
+from attn_course.functional.autocast import autocast_dtype
 from attn_course.functional.positions import rotate
 from attn_course.functional.validation import (
     check_need_weights,
@@ -150,7 +152,7 @@ class LatentAttention(nn.Module):
         k_turned = rotate(k_turned, positions, base=self.rope_base)
         entries = torch.cat([latent, k_turned], dim=-1)
 
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             if cache is not None:
                 entries = cache.append(entries[:, 0])  # (B, S, d_latent + d_rope)
                 entries = entries[:, None]
@@ -203,7 +205,7 @@ class LatentAttention(nn.Module):
             max_len,
             self.d_latent,
             self.d_rope,
-            dtype=type_of_outputs(weight) if dtype is None else dtype,
+            dtype=autocast_dtype(weight) if dtype is None else dtype,
             device=weight.device if device is None else device,
         )
 

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.caching import Cache, KeyValueCache, all_or_nothing, type_of_outputs
+from attn_course.caching import Cache, KeyValueCache
+from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.attention import attention, fused_attention, weights_of_rows
+from attn_course.functional.autocast import autocast_dtype
 from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.positions import Rotation, rotate
 from attn_course.functional.validation import (
@@ -346,7 +348,7 @@ class MultiHeadAttention(_Heads):
             q = rotate(q, positions)
             k = rotate(k, positions)
         mask = _for_all_heads(mask)
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             if cache is not None:
                 k, v = cache.append(k, v)  # all positions so far, or those that q can see
                 mask, bias = _for_cache(cache, q, k, mask, bias)
@@ -365,7 +367,7 @@ class MultiHeadAttention(_Heads):
             self.num_kv_heads,
             max_len,
             head_dim,
-            dtype=type_of_outputs(weight),
+            dtype=autocast_dtype(weight),
             device=weight.device,
         )
 

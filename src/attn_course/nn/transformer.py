@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.caching import Cache, DecoderCache, all_or_nothing
+from attn_course.caching import Cache, DecoderCache
+from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.positions import Rotation, make_sinusoidal_positions
 from attn_course.functional.validation import (
     check_is_bool,
@@ -183,7 +184,7 @@ class EncoderLayer(_Layer):
             ValueError: if a shape does not fit.
             TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             out, weights = self.self_attention(
                 self._before(x, self.self_attention_norm),
                 mask=mask,
@@ -305,7 +306,7 @@ class DecoderLayer(_Layer):
             ValueError: if a shape does not fit.
             TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             out, self_weights = self.self_attention(
                 self._before(x, self.self_attention_norm),
                 mask=mask,
@@ -565,7 +566,7 @@ class Transformer(nn.Module):
             _check_cache(cache, memory, src_mask, tgt)
             src_mask, kept = cache.src_mask, cache
         to_target, to_source = [], []
-        with all_or_nothing(cache):
+        with rollback_on_error(cache):
             for layer, (layer_cache, source) in zip(self.decoder_layers, kept, strict=True):
                 x, self_weights, cross_weights = layer(
                     x,

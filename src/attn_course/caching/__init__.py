@@ -1,0 +1,19 @@
+"""Caches: what is computed once while a sequence is written. Derived in chapters 15 and 16."""
+
+from attn_course.caching.base import Cache, PositionCache
+from attn_course.caching.decoder import DecoderCache
+from attn_course.caching.key_value import KeyValueCache
+from attn_course.caching.latent import LatentCache
+from attn_course.caching.paged import BlockPool, PagedCache
+from attn_course.caching.rolling import RollingCache
+
+__all__ = [
+    "BlockPool",
+    "Cache",
+    "DecoderCache",
+    "KeyValueCache",
+    "LatentCache",
+    "PagedCache",
+    "PositionCache",
+    "RollingCache",
+]

@@ -1,0 +1,79 @@
+"""The key-value cache. Derived in chapter 15."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attn_course.caching.base import PositionCache
+from attn_course.functional.validation import check_sizes
+
+
+class KeyValueCache(PositionCache):
+    """The keys and values of every position so far, in memory that is laid out once.
+
+    Attention at a new position needs the keys and values of all positions before it, and these do not change:
+    so they are kept, and each step computes its own only.
+
+    The memory is written over and over, so no gradient can flow through it: fill it inside ``torch.no_grad()`` or
+    ``torch.inference_mode()``.
+
+    Args:
+        batch_size: B, the rows that are written together.
+        num_kv_heads: G, the heads of the keys and values.
+        max_len: the most positions that it will hold.
+        head_dim: D, the width of a head.
+        dtype: type of the keys and values; torch's default when not given.
+        device: where they live.
+
+    Raises:
+        ValueError: if a size is below 1.
+
+    Example:
+        >>> cache = KeyValueCache(batch_size=1, num_kv_heads=2, max_len=8, head_dim=4)
+        >>> new = torch.randn(1, 2, 3, 4)  # three positions
+        >>> k, v = cache.append(new, new)
+        >>> k, v = cache.append(new[:, :, :1], new[:, :, :1])
+        >>> cache.length, k.shape
+        (4, torch.Size([1, 2, 4, 4]))
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_kv_heads: int,
+        max_len: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_sizes(
+            batch_size=batch_size,
+            num_kv_heads=num_kv_heads,
+            max_len=max_len,
+            head_dim=head_dim,
+        )
+        shape = (batch_size, num_kv_heads, max_len, head_dim)
+        k, v = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        super().__init__(k, v, axes="(B, G, T, D)")
+
+    def append(
+        self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T D"]
+    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """Keep the keys and values of T new positions.
+
+        Returns:
+            The keys and values of all S positions so far: views, which the next call of :meth:`reorder` changes.
+
+        Raises:
+            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
+            TypeError: if their type is not that of the cache.
+            RuntimeError: if they require a gradient.
+        """
+        for x, name, kept in zip((k, v), "kv", self._kept, strict=True):
+            self._check(x, name, kept)
+        if k.size(2) != v.size(2):
+            raise ValueError(
+                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
+            )
+        return self._append(k, v)

@@ -1,0 +1,64 @@
+"""The cache of latent attention (DeepSeek-AI 2024, arXiv:2405.04434). Derived in chapter 16."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attn_course.caching.base import PositionCache
+from attn_course.functional.validation import check_sizes
+
+
+class LatentCache(PositionCache):
+    """What :class:`LatentAttention` keeps of each position: its latent and its turned key, for all heads together.
+
+    Used as :class:`~attn_course.KeyValueCache` is.
+
+    Args:
+        batch_size: B, the rows that are written together.
+        max_len: the most positions that it will hold.
+        d_latent: width of the latents.
+        d_rope: width of the turned keys.
+        dtype: type of the entries; torch's default when not given.
+        device: where they live.
+
+    Raises:
+        ValueError: if a size is below 1.
+
+    Example:
+        >>> cache = LatentCache(batch_size=1, max_len=8, d_latent=6, d_rope=2)
+        >>> cache.append(torch.randn(1, 3, 8)).shape
+        torch.Size([1, 3, 8])
+        >>> cache.length, cache.num_bytes
+        (3, 256)
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        max_len: int,
+        d_latent: int,
+        d_rope: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_sizes(
+            batch_size=batch_size, max_len=max_len, d_latent=d_latent, d_rope=d_rope
+        )
+        shape = (batch_size, max_len, d_latent + d_rope)
+        entries = torch.zeros(shape, dtype=dtype, device=device)
+        super().__init__(entries, axes="(B, T, d_latent + d_rope)")
+
+    def append(self, entries: Float[Tensor, "B T W"]) -> Float[Tensor, "B S W"]:
+        """Keep the entries of T new positions: the latent first, then the turned key.
+
+        Returns:
+            The entries of all S positions so far, a view.
+
+        Raises:
+            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
+            TypeError: if their type is not that of the cache.
+            RuntimeError: if they require a gradient.
+        """
+        self._check(entries, "entries", *self._kept)
+        return self._append(entries)[0]
