@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = ROOT / "src" / "attn_course" / "shipped"
+BUNDLED = ROOT / "src" / "attn_course" / "translation" / "bundled_model"
 
 sys.path.append(str(ROOT / "tests"))  # read_chapters.py reads the notebooks
 from read_chapters import definitions  # noqa: E402
@@ -163,7 +163,7 @@ def main() -> None:
         lines = ",\n".join(
             f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in record().items()
         )
-        path = SHIPPED / f"checkpoints_{name}.json"
+        path = BUNDLED / f"checkpoints_{name}.json"
         path.write_text("{\n" + lines + "\n}\n", encoding="utf-8", newline="\n")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "src" / "attn_course" / "shipped" / "dates.json"
+RECORD = ROOT / "src" / "attn_course" / "translation" / "bundled_model" / "dates.json"
 
 sys.path.append(str(ROOT / "tests"))  # read_chapters.py reads the notebooks
 from read_chapters import definitions  # noqa: E402

@@ -17,7 +17,7 @@ from attn_course.data.corpora import load_small_parallel_enja
 from attn_course.data.mixture import load_text
 from attn_course.data.text import normalize_japanese
 from attn_course.translation.metrics import CopyNearest, bleu, summary
-from attn_course.translation.translator import SHIPPED, Translation, Translator
+from attn_course.translation.translator import BUNDLED, Translation, Translator
 
 BEAM_SIZE = 5
 LENGTH_REWARDS = (0.0, 0.5, 0.7, 0.9, 1.1)
@@ -73,7 +73,7 @@ def main() -> None:
         rows[-1] |= {"length_reward": reward, "dev_bleu": {str(r): round(b, 2) for r, b in on_dev.items()}}
         print(f"  length reward {reward}, chosen by dev BLEU {rows[-1]['dev_bleu']}", flush=True)
     if options.write:
-        path = SHIPPED / "results.json"
+        path = BUNDLED / "results.json"
         table = {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))}
         table |= {row["name"]: row for row in rows}
         path.write_text(json.dumps(list(table.values()), indent=2) + "\n", encoding="utf-8")

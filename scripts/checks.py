@@ -77,9 +77,9 @@ STANDIN = (("PYTHONPATH", str(ROOT / "tests" / "standin")), ("ATTN_COURSE_DEVICE
 # processes, which compute on the CPU. The
 # chapters themselves run on the stand-in as notebooks, and what their exercises say of devices is tested with it.
 PLACELESS = """
-batches check corpora device digits drawings everyday images kernels measuring mistakes package parallel plots_view
-pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights processes source
-tasks text words
+batches check corpora device digits diagrams everyday images sdpa memory mistakes package context_parallel plots_view
+pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights process_pool source
+demos text words
 """
 
 
@@ -98,8 +98,9 @@ def tests_marked(mark: str) -> list[str]:
 
 def tests_of_the_package() -> list[str]:
     elsewhere = {f"test_{name}" for name in PLACELESS.split()}
-    names = {path.stem for path in ROOT.glob("tests/test_*.py")}
-    return [f"tests/{name}.py" for name in sorted(names - elsewhere)]
+    folders = {path.name for path in (ROOT / "src" / "attn_course").iterdir() if path.is_dir()}
+    paths = [*ROOT.glob("tests/test_*.py"), *(p for folder in folders for p in ROOT.glob(f"tests/{folder}/test_*.py"))]
+    return [os.path.relpath(path, ROOT) for path in sorted(paths) if path.stem not in elsewhere]
 
 
 # Why a test may be left out under --strict, too: it measures a download, or checks what the course does without.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attn_course.training import Settings
 from attn_course.training.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from attn_course.translation.translator import SHIPPED
+from attn_course.translation.translator import BUNDLED
 
 LARGEST = 12_000_000  # bytes of weights that the package may carry
 
@@ -27,7 +27,7 @@ def copy_records(run: Path, to: Path, prefix: str = "") -> Settings:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder that attn-course train wrote")
-    parser.add_argument("--to", type=Path, default=SHIPPED, help="where to put it")
+    parser.add_argument("--to", type=Path, default=BUNDLED, help="where to put it")
     options = parser.parse_args()
 
     weights, about = load_checkpoint(options.run / "best.safetensors")

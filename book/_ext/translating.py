@@ -36,13 +36,13 @@ def view_template() -> dict[str, Any]:
 @cache
 def files() -> dict[str, bytes]:
     """The files that the page loads besides its scripts: name and content."""
-    settings = Settings.load(translator.SHIPPED / SETTINGS)
+    settings = Settings.load(translator.BUNDLED / SETTINGS)
     if not settings.norm_first or not settings.tie_weights or settings.src_words:
         raise ValueError(
             f"norm_first ({settings.norm_first}) and tie_weights ({settings.tie_weights}) must be true and src_words "
             f"({settings.src_words}) false: book/_extra/translator/model.js reads raw text with such a Transformer"
         )
-    src, tgt = (Subwords.load(translator.SHIPPED / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS))
+    src, tgt = (Subwords.load(translator.BUNDLED / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS))
     about = {
         "sizes": {
             "dModel": settings.d_model,
@@ -53,7 +53,7 @@ def files() -> dict[str, bytes]:
         "beam": {"size": BEAM, "patience": translator._PATIENCE, "lengthReward": translator.LENGTH_REWARD},
         "maxLen": TransformerOptions().max_len,
         "longest": settings.longest,
-        "weights": (translator.SHIPPED / BEST).stat().st_size,
+        "weights": (translator.BUNDLED / BEST).stat().st_size,
         "spelling": {
             "japanese": text.JAPANESE.pattern,
             "sentence_end": text._SENTENCE_END.pattern,
@@ -77,7 +77,7 @@ def files() -> dict[str, bytes]:
     }
     return {
         "about.json": json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode(),
-        BEST: (translator.SHIPPED / BEST).read_bytes(),
+        BEST: (translator.BUNDLED / BEST).read_bytes(),
     }
 
 

@@ -19,201 +19,241 @@ FINISHED = 100
 
 MUTATIONS = {
     # name: (file, what stands there, what a mistake would put there)
-    "no scale": ("functional.py", "(q / math.sqrt(q.size(-1))) @ k.mT", "q @ k.mT"),
-    "scaled by the width instead of its root": ("functional.py", "q / math.sqrt(q.size(-1))", "q / q.size(-1)"),
-    "multiplied instead of divided": ("functional.py", "q / math.sqrt(q.size(-1))", "q * math.sqrt(q.size(-1))"),
-    "sign of the mask": ("functional.py", "masked_fill(~mask, -math.inf)", "masked_fill(mask, -math.inf)"),
-    "softmax over the queries": ("functional.py", "weights = softmax(scores)", "weights = softmax(scores, dim=-2)"),
-    "softmax without the maximum": ("functional.py", "torch.exp(x - largest", "torch.exp(x - 0 * largest"),
-    "a row of -inf not caught before exp": ("functional.py", ".masked_fill(largest == -math.inf, 0.0)", ""),
-    "a row of -inf not caught before dividing": ("functional.py", " / total.masked_fill(total == 0, 1.0)", " / total"),
-    "fused: scaled by the padded width": ("functional.py", "scale=1 / math.sqrt(q.size(-1))", "scale=width**-0.5"),
-    "fused: causal mode when T != S": ("functional.py", "elif is_causal and num_queries != num_keys:", "elif False:"),
+    "no scale": ("functional/attention.py", "(q / math.sqrt(q.size(-1))) @ k.mT", "q @ k.mT"),
+    "scaled by the width instead of its root": (
+        "functional/attention.py",
+        "q / math.sqrt(q.size(-1))",
+        "q / q.size(-1)",
+    ),
+    "multiplied instead of divided": (
+        "functional/attention.py",
+        "q / math.sqrt(q.size(-1))",
+        "q * math.sqrt(q.size(-1))",
+    ),
+    "sign of the mask": ("functional/attention.py", "masked_fill(~mask, -math.inf)", "masked_fill(mask, -math.inf)"),
+    "softmax over the queries": (
+        "functional/attention.py",
+        "weights = softmax(scores)",
+        "weights = softmax(scores, dim=-2)",
+    ),
+    "softmax without the maximum": ("functional/attention.py", "torch.exp(x - largest", "torch.exp(x - 0 * largest"),
+    "a row of -inf not caught before exp": ("functional/attention.py", ".masked_fill(largest == -math.inf, 0.0)", ""),
+    "a row of -inf not caught before dividing": (
+        "functional/attention.py",
+        " / total.masked_fill(total == 0, 1.0)",
+        " / total",
+    ),
+    "fused: scaled by the padded width": (
+        "functional/attention.py",
+        "scale=1 / math.sqrt(q.size(-1))",
+        "scale=width**-0.5",
+    ),
+    "fused: causal mode when T != S": (
+        "functional/attention.py",
+        "elif is_causal and num_queries != num_keys:",
+        "elif False:",
+    ),
     "fused: causal forgotten beside a mask": (
-        "functional.py",
+        "functional/attention.py",
         "causal if mask is None else mask & causal",
         "causal if mask is None else mask",
     ),
     "fused: dropout ignored": (
-        "functional.py",
+        "functional/attention.py",
         "run_fused_kernel(prepared, dropout_p)",
         "run_fused_kernel(prepared, 0.0)",
     ),
     "bias ignored": (
-        "functional.py",
+        "functional/attention.py",
         "softcap)\n    if bias is not None:\n        scores = scores + bias.to(scores.dtype)",
         "softcap)\n    if bias is not None:\n        scores = scores + 0",
     ),
     "soft cap behind the bias": (
-        "functional.py",
+        "functional/attention.py",
         "        scores = soft_cap(scores, softcap)\n    if bias is not None:\n"
         "        scores = scores + bias.to(scores.dtype)",
         "        scores = soft_cap(scores + (0 if bias is None else bias), softcap)\n    elif bias is not None:\n"
         "        scores = scores + bias.to(scores.dtype)",
     ),
     "fused: bias ignored": (
-        "functional.py",
+        "functional/attention.py",
         "bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading)",
         "bias=None",
     ),
     "fused: mask ignored beside a bias": (
-        "functional.py",
+        "functional/attention.py",
         "mask=None if mask is None else with_four_axes(mask, leading)",
         "mask=None if mask is None or bias is not None else with_four_axes(mask, leading)",
     ),
     "fused: causal mode beside a bias": (
-        "functional.py",
+        "functional/attention.py",
         "        is_causal=is_causal,\n        sink=",
         "        is_causal=is_causal and bias is None,\n        sink=",
     ),
     "sinusoidal: sines and cosines in halves": (
-        "positions.py",
+        "functional/positions.py",
         "torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)",
         "torch.cat([angles.sin(), angles.cos()], dim=-1)",
     ),
     "sinusoidal: each column its own speed": (
-        "positions.py",
+        "functional/positions.py",
         "torch.arange(0, width, 2, ",
         "torch.arange(width // 2, ",
     ),
     "rotary: halves instead of neighbours": (
-        "positions.py",
+        "functional/positions.py",
         ".unflatten(-1, (-1, 2))\n",
         ".unflatten(-1, (2, -1)).mT.contiguous()\n",
     ),
     "rotary: turned backwards": (
-        "positions.py",
+        "functional/positions.py",
         "* positions.turns",
         "* positions.turns.conj()",
     ),
     "rotary: angles in half precision": (
-        "positions.py",
+        "functional/positions.py",
         "torch.promote_types(x.dtype, torch.float32)",
         "x.dtype",
     ),
     "rotary: positions not heard": (
-        "positions.py",
+        "functional/positions.py",
         "positions.unsqueeze(-1) * speeds",
         "torch.arange(length)[:, None] * speeds",
     ),
     "YaRN: fast and slow exchanged": (
-        "positions.py",
+        "functional/positions.py",
         "speeds * (1 - slowed) + speeds / yarn.factor * slowed",
         "speeds * slowed + speeds / yarn.factor * (1 - slowed)",
     ),
-    "ALiBi: near is lowered": ("positions.py", "* -distance", "* distance"),
-    "ALiBi: slopes counted from 0": ("positions.py", "torch.arange(1, num_heads + 1, ", "torch.arange(num_heads, "),
+    "ALiBi: near is lowered": ("functional/positions.py", "* -distance", "* distance"),
+    "ALiBi: slopes counted from 0": (
+        "functional/positions.py",
+        "torch.arange(1, num_heads + 1, ",
+        "torch.arange(num_heads, ",
+    ),
     "ALiBi: aligned top-left": (
-        "positions.py",
+        "functional/positions.py",
         "torch.arange(num_keys - num_queries, num_keys)",
         "torch.arange(num_queries)",
     ),
-    "rotary: keys not turned": ("multi_head_attention.py", "rotate(k, positions)", "k"),
+    "rotary: keys not turned": ("nn/multi_head_attention.py", "rotate(k, positions)", "k"),
     "rotary: values turned": (
-        "multi_head_attention.py",
+        "nn/multi_head_attention.py",
         "k = rotate(k, positions)",
         "k, v = (rotate(x, positions) for x in (k, v))",
     ),
     "causal mask hides the diagonal": (
-        "masks.py",
+        "functional/masks.py",
         "return key_position <= query_position",
         "return key_position < query_position",
     ),
     "causal mask shows one future token": (
-        "masks.py",
+        "functional/masks.py",
         "return key_position <= query_position",
         "return key_position <= query_position + 1",
     ),
-    "causal mask aligned top-left": ("masks.py", "[:, None] + num_keys - num_queries", "[:, None]"),
-    "window off by one": ("masks.py", "position > query_position - window", "position >= query_position - window"),
-    "window shows the future": ("masks.py", "return seen & (key_position <= query_position)", "return seen"),
-    "padding on the wrong side": ("masks.py", 'if side == "left":', 'if side == "right":'),
-    "padding mask inverted": ("masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
-    "padding mask on the queries": ("masks.py", "[:, None, :]  # (B, 1, S)\n\n", "[:, :, None]  # (B, 1, S)\n\n"),
-    "polarity not converted": ("masks.py", "return ~mask[:, 0]", "return mask[:, 0]"),
+    "causal mask aligned top-left": ("functional/masks.py", "[:, None] + num_keys - num_queries", "[:, None]"),
+    "window off by one": (
+        "functional/masks.py",
+        "position > query_position - window",
+        "position >= query_position - window",
+    ),
+    "window shows the future": ("functional/masks.py", "return seen & (key_position <= query_position)", "return seen"),
+    "padding on the wrong side": ("functional/masks.py", 'if side == "left":', 'if side == "right":'),
+    "padding mask inverted": ("functional/masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
+    "padding mask on the queries": (
+        "functional/masks.py",
+        "[:, None, :]  # (B, 1, S)\n\n",
+        "[:, :, None]  # (B, 1, S)\n\n",
+    ),
+    "polarity not converted": ("functional/masks.py", "return ~mask[:, 0]", "return mask[:, 0]"),
     "view instead of transpose in splitting": (
-        "multi_head_attention.py",
+        "nn/multi_head_attention.py",
         "return x.transpose(1, 2)",
         "return x.reshape(len(x), self.num_heads, x.size(1), -1)",
     ),
     "view instead of transpose in merging": (
-        "multi_head_attention.py",
+        "nn/multi_head_attention.py",
         "out.transpose(1, 2).flatten(2)",
         "out.reshape(len(out), out.size(2), -1)",
     ),
     "heads interleaved": (
-        "multi_head_attention.py",
+        "nn/multi_head_attention.py",
         "x.unflatten(-1, (num_heads, -1))",
         "x.unflatten(-1, (-1, num_heads)).mT",
     ),
-    "output projection forgotten": ("multi_head_attention.py", "return self.out_proj(out", "return (out"),
-    "keys and values swapped": ("multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
-    "dropout on in evaluation": ("multi_head_attention.py", "self.dropout if self.training else 0.0", "self.dropout"),
+    "output projection forgotten": ("nn/multi_head_attention.py", "return self.out_proj(out", "return (out"),
+    "keys and values swapped": ("nn/multi_head_attention.py", "self.v_proj(value)", "self.v_proj(key)"),
+    "dropout on in evaluation": (
+        "nn/multi_head_attention.py",
+        "self.dropout if self.training else 0.0",
+        "self.dropout",
+    ),
     "weights returned before dropout": (
-        "functional.py",
+        "functional/attention.py",
         "        weights = F.dropout(weights, dropout_p)\n    return weights @ v, weights",
         "        return F.dropout(weights, dropout_p) @ v, weights\n    return weights @ v, weights",
     ),
-    "mask per sequence taken as per head": ("multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
-    "additive attention without tanh": ("additive.py", "torch.tanh(q[", "(q["),
-    "leak detector looks one step too far": ("causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
-    "leak detector sums the features": ("causality.py", "(out * mixture).select", "out.select"),
+    "mask per sequence taken as per head": ("nn/multi_head_attention.py", "mask = mask[:, None]", "mask = mask[None]"),
+    "additive attention without tanh": ("functional/additive.py", "torch.tanh(q[", "(q["),
+    "leak detector looks one step too far": ("testing/causality.py", "size[t + 1 :] == 0", "size[t + 2 :] == 0"),
+    "leak detector sums the features": ("testing/causality.py", "(out * mixture).select", "out.select"),
     "leak detector leaves the next input as it is": (
-        "causality.py",
+        "testing/causality.py",
         "[past[..., : t + 1, :], future[..., t + 1 :, :]]",
         "[past[..., : t + 2, :], future[..., t + 2 :, :]]",
     ),
     "leak detector takes NaN for no leak": (
-        "causality.py",
+        "testing/causality.py",
         "if not (moved <= atol).all():",
         "if (moved > atol).any():",
     ),
-    "leak detector takes an infinity that stays for a leak": ("causality.py", ".masked_fill(a == b, 0)", ""),
-    "leak detector draws whatever the seed": ("causality.py", "manual_seed(seed)", "manual_seed(0)"),
+    "leak detector takes an infinity that stays for a leak": ("testing/causality.py", ".masked_fill(a == b, 0)", ""),
+    "leak detector draws whatever the seed": ("testing/causality.py", "manual_seed(seed)", "manual_seed(0)"),
     "leak detector puts ids in another order only": (
-        "causality.py",
+        "testing/causality.py",
         "return (low + steps).to(x.dtype)",
         "return x[..., torch.randperm(x.size(-2), generator=rng), :]",
     ),
-    "leak detector tries no extremes of ids": ("causality.py", ", *extremes]", "]"),
+    "leak detector tries no extremes of ids": ("testing/causality.py", ", *extremes]", "]"),
     "leak detector tries no extremes of numbers": (
-        "causality.py",
+        "testing/causality.py",
         "for bound in (low - 3, high + 3)",
         "for bound in ()",
     ),
     "leak detector differentiates by ids": (
-        "causality.py",
+        "testing/causality.py",
         "if example.requires_grad and out.requires_grad:",
         "if out.requires_grad:",
     ),
     "leak detector finds no gradient without gradients": (
-        "causality.py",
+        "testing/causality.py",
         "with torch.inference_mode(False):",
         "if True:",
     ),
-    "recurrent: attends to padding": ("recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
+    "recurrent: attends to padding": ("nn/recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
     "recurrent: reads padding as tokens": (
-        "recurrent.py",
+        "nn/recurrent.py",
         "self.src_embed(src), src_lengths.cpu()",
         "self.src_embed(src), torch.full_like(src_lengths, src.size(1)).cpu()",
     ),
-    "recurrent: writes on after the end": ("recurrent.py", ".masked_fill(done, pad_id)", ""),
-    "recurrent: stops at the first end of a batch": ("recurrent.py", "not done.all()", "not done.any()"),
+    "recurrent: writes on after the end": ("nn/recurrent.py", ".masked_fill(done, pad_id)", ""),
+    "recurrent: stops at the first end of a batch": ("nn/recurrent.py", "not done.all()", "not done.any()"),
     "transformer: the mask in the first layer only": (
-        "transformer.py",
+        "nn/transformer.py",
         "layer(x, mask=src_mask, need_weights=need_weights)",
         "layer(x, mask=None if weights else src_mask, need_weights=need_weights)",
     ),
-    "transformer: embeddings not scaled": ("transformer.py", "tokens * math.sqrt(self.d_model) +", "tokens +"),
-    "transformer: the source's padding read across": ("transformer.py", "mask=memory_mask,", "mask=None,"),
-    "transformer: no final norm": ("transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
+    "transformer: embeddings not scaled": ("nn/transformer.py", "tokens * math.sqrt(self.d_model) +", "tokens +"),
+    "transformer: the source's padding read across": ("nn/transformer.py", "mask=memory_mask,", "mask=None,"),
+    "transformer: no final norm": ("nn/transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
     "transformer: the memory normalised again": (
-        "transformer.py",
+        "nn/transformer.py",
         "                memory,\n                mask=memory_mask,",
         "                self.cross_attention_norm(memory),\n                mask=memory_mask,",
     ),
     "transformer: tied by copying": (
-        "transformer.py",
+        "nn/transformer.py",
         "self.to_logits.weight = self.tgt_embed.weight",
         "self.to_logits.weight.data.copy_(self.tgt_embed.weight)",
     ),
@@ -232,60 +272,64 @@ MUTATIONS = {
         "return None if mask is None else mask[:, :, :num_keys]",
         "return None",
     ),
-    "copying: a number used twice": ("copying.py", " and not before & spelling.uses", ""),
+    "copying: a number used twice": ("translation/copying.py", " and not before & spelling.uses", ""),
     "copying: a number left unfinished": (
-        "copying.py",
+        "translation/copying.py",
         "str.startswith if match.end() == len(text) else str.__eq__",
         "str.startswith",
     ),
-    "copying: a missing number costs nothing": ("copying.py", "len(missing - used)", "0"),
-    "copying: minutes without their zero": ("copying.py", "int(_value(minute[0])):02}", "int(_value(minute[0]))}"),
-    "copying: a year with a comma": ("copying.py", ' or behind.startswith("年")', ""),
+    "copying: a missing number costs nothing": ("translation/copying.py", "len(missing - used)", "0"),
+    "copying: minutes without their zero": (
+        "translation/copying.py",
+        "int(_value(minute[0])):02}",
+        "int(_value(minute[0]))}",
+    ),
+    "copying: a year with a comma": ("translation/copying.py", ' or behind.startswith("年")', ""),
     "cache: written before it is checked": (
-        "cache.py",
+        "caching/key_value.py",
         "            self._check(x, name, kept)\n",
         "            self._check(x, name, kept)\n            kept[:, :, self._length : self._length + x.size(2)] = x\n",
     ),
-    "cache: the past of the first row for all": ("cache.py", "filled.index_select(0, rows)", "filled[:1]"),
+    "cache: the past of the first row for all": ("caching/base.py", "filled.index_select(0, rows)", "filled[:1]"),
     "cache: values that stay behind": (
-        "cache.py",
+        "caching/base.py",
         "self._kept:\n            filled =",
         "self._kept[:1]:\n            filled =",
     ),
-    "cache: a failed call half kept": ("cache.py", "if error is not None:", "if False:"),
+    "cache: a failed call half kept": ("caching/decoder.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": (
-        "cache.py",
+        "caching/decoder.py",
         'of the same sources."""\n        self.truncate(0)',
         'of the same sources."""\n        self.truncate(self.length)',
     ),
     "cache in blocks: a shared block is written into": (
-        "cache.py",
+        "caching/paged.py",
         "self.pool.num_users(self.table[full]) > 1",
         "False",
     ),
     "cache: the memory of another row": (
-        "cache.py",
+        "caching/decoder.py",
         "(k[rows], v[rows]) for k, v in self.memory",
         "(k, v) for k, v in self.memory",
     ),
     "language model: every piece at the beginning": (
-        "language_model.py",
+        "nn/language_model.py",
         "return torch.arange(start, S, device=ids.device)",
         "return torch.arange(T, device=ids.device)",
     ),
     "language model: padding counted as a position": (
-        "language_model.py",
+        "nn/language_model.py",
         "return (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]",
         "return torch.arange(start, S, device=ids.device).expand(B, T)",
     ),
-    "language model: no last norm": ("language_model.py", "self.to_logits(self.norm(x))", "self.to_logits(x)"),
+    "language model: no last norm": ("nn/language_model.py", "self.to_logits(self.norm(x))", "self.to_logits(x)"),
     "evaluation: hypotheses and references swapped": (
-        "evaluation.py",
+        "translation/metrics.py",
         "metric.corpus_score(hypotheses, [references]",
         "metric.corpus_score(references, [hypotheses]",
     ),
     "alignment: every word linked": (
-        "alignment.py",
+        "translation/alignment.py",
         "linked = largest > 1 - weights.sum(dim=-1)",
         "linked = largest > 0",
     ),
@@ -327,6 +371,15 @@ MUTATIONS = {
 }
 
 
+def tests_of(file: str) -> Path:
+    """Return the tests of a module, or of its folder where one file tests them together."""
+    if file.startswith("exercises/engine/"):
+        name = {"compare.py": "exercise.py", "runner.py": "exercise.py"}.get(Path(file).name, Path(file).name)
+        return TESTS / "exercises" / f"test_{name}"
+    path = TESTS / Path(file).parent / f"test_{Path(file).name}"
+    return path if path.exists() else path.parent
+
+
 def run_tests_on(mutated: Path, file: str) -> None:
     """Run the tests of one file in this fresh process, on the mutated package, until one fails."""
     sys.path.insert(0, str(mutated))
@@ -347,8 +400,7 @@ def run_tests_on(mutated: Path, file: str) -> None:
         "-W",
         "ignore::pytest.PytestAssertRewriteWarning",
     ]
-    name = {"compare.py": "exercise.py", "runner.py": "exercise.py"}.get(Path(file).name, Path(file).name)
-    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(TESTS / f"test_{name}")])
+    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(tests_of(file))])
     import attn_course
 
     assert Path(attn_course.__file__).is_relative_to(mutated), attn_course.__file__
@@ -387,5 +439,7 @@ def test_a_mistake_in_the_package_fails_a_test(name, processes, tmp_path):
 
 
 def test_without_a_mistake_the_tests_pass(processes, tmp_path):
-    code = outcome(processes, tmp_path, "functional.py", "return weights @ v, weights", "return weights @ v, weights")
+    code = outcome(
+        processes, tmp_path, "functional/attention.py", "return weights @ v, weights", "return weights @ v, weights"
+    )
     assert code == FINISHED + pytest.ExitCode.OK, (tmp_path / "log").read_text("utf-8")

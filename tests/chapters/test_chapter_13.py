@@ -200,7 +200,7 @@ def test_the_control_hides_the_verb_in_both_places():
 
 
 def test_the_recorded_results_stand_beside_a_baseline_and_can_be_compared():
-    path = files("attn_course") / "shipped" / "results.json"
+    path = files("attn_course.translation") / "bundled_model" / "results.json"
     rows = json.loads(path.read_text("utf-8"))
     assert len(rows) >= 3
     assert len({row["signature"] for row in rows}) == 1

@@ -25,7 +25,7 @@ from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import trainer as training_loop
 from attn_course.translation import cli
-from attn_course.translation.translator import LENGTH_REWARD, SHIPPED, Translator
+from attn_course.translation.translator import BUNDLED, LENGTH_REWARD, Translator
 
 runner = CliRunner()
 
@@ -439,7 +439,7 @@ def test_the_recipes_are_settings():
 def test_the_shipped_translator_was_trained_with_its_recipes():
     for number, part in enumerate(("first_", "second_", "third_", ""), start=1):
         recipe = Settings.load(cli._find_settings(f"translator_{number}"))
-        assert recipe == Settings.load(SHIPPED / f"{part}settings.toml")
+        assert recipe == Settings.load(BUNDLED / f"{part}settings.toml")
 
 
 def test_the_second_recipe_says_what_it_needs(toy_corpus, tmp_path, monkeypatch):

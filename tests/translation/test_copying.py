@@ -12,7 +12,7 @@ from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese
 from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, in_batches
 from attn_course.translation.copying import MISSING_NUMBER, CopyNumbers, find_numbers
-from attn_course.translation.translator import SHIPPED, Translator
+from attn_course.translation.translator import BUNDLED, Translator
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_a_source_without_a_digit_has_no_rule(rule):
 
 
 def test_what_a_vocabulary_cannot_write_is_not_asked_for():
-    src = Subwords.load(SHIPPED / "src.subwords.model")
+    src = Subwords.load(BUNDLED / "src.subwords.model")
     english = [["it", "is", "12", "or", "15", "yen", "."]] * 5
     tgt = Subwords.train(english, vocab_size=20, spaces=True)
     numbers = CopyNumbers(src, tgt)(src.encode(["12と14です。"]))

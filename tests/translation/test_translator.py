@@ -18,7 +18,7 @@ from attn_course.data.words import words
 from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, without_cache
 from attn_course.training import Settings, load_checkpoint
 from attn_course.training.model import make_model
-from attn_course.translation.translator import END, LENGTH_REWARD, SHIPPED, Translator
+from attn_course.translation.translator import BUNDLED, END, LENGTH_REWARD, Translator
 
 SENTENCES = [
     "私は毎日学校へ行きます。",
@@ -43,27 +43,27 @@ def test_the_shipped_translator_works_at_once(translator):
 
 
 def test_its_weights_are_at_most_12_mb_in_half_precision():
-    weights, _ = load_checkpoint(SHIPPED / "best.safetensors")
+    weights, _ = load_checkpoint(BUNDLED / "best.safetensors")
     assert {w.dtype for w in weights.values()} == {torch.float16}
-    assert (SHIPPED / "best.safetensors").stat().st_size <= 12_000_000
+    assert (BUNDLED / "best.safetensors").stat().st_size <= 12_000_000
 
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
-    settings = Settings.load(SHIPPED / "settings.toml")
+    settings = Settings.load(BUNDLED / "settings.toml")
     for part in ("", "first_", "second_", "third_") if settings.init_from else ("",):
-        settings = Settings.load(SHIPPED / f"{part}settings.toml")
-        curve = [json.loads(line) for line in (SHIPPED / f"{part}metrics.jsonl").read_text("utf-8").splitlines()]
+        settings = Settings.load(BUNDLED / f"{part}settings.toml")
+        curve = [json.loads(line) for line in (BUNDLED / f"{part}metrics.jsonl").read_text("utf-8").splitlines()]
         assert curve[-1]["step"] == settings.steps
-        data = json.loads((SHIPPED / f"{part}data.json").read_text("utf-8"))
+        data = json.loads((BUNDLED / f"{part}data.json").read_text("utf-8"))
         assert data["corpora"] == list(settings.corpora)
-    results = json.loads((SHIPPED / "results.json").read_text("utf-8"))
+    results = json.loads((BUNDLED / "results.json").read_text("utf-8"))
     assert all({"name", "bleu", "low", "high", "chrf", "signature"} <= set(row) for row in results)
     assert all(row["low"] < row["bleu"] < row["high"] for row in results)
 
 
 def test_the_page_shows_the_recorded_results():
     page = (Path(__file__).parents[2] / "book" / "translator.md").read_text(encoding="utf-8")
-    for row in json.loads((SHIPPED / "results.json").read_text("utf-8")):
+    for row in json.loads((BUNDLED / "results.json").read_text("utf-8")):
         shown = f"| {row['name']} | {row['bleu']:.1f} [{row['low']:.1f}, {row['high']:.1f}] | "
         (line,) = [line for line in page.splitlines() if line.startswith(shown)]
         assert abs(float(line.split("|")[3]) - row["chrf"]) <= 0.06
@@ -226,7 +226,7 @@ ASKED_FOR = "0123456789%$()&/\":;!?'-.,"
 @pytest.mark.parametrize("side", ["src", "tgt"])
 def test_every_digit_and_sign_is_in_the_vocabularies_and_digits_are_apart(translator, side):
     subwords = getattr(translator, f"{side}_subwords")
-    assert set(ASKED_FOR) <= set(Settings.load(SHIPPED / "settings.toml").required_characters)
+    assert set(ASKED_FOR) <= set(Settings.load(BUNDLED / "settings.toml").required_characters)
     for sign in ASKED_FOR:
         assert UNK_ID not in subwords.encode([f"a{sign}"]), sign
     with_digits = {p for p in map(subwords.piece, range(len(subwords))) if any(map(str.isdecimal, p))}
@@ -313,7 +313,7 @@ def test_a_folder_without_a_translator_is_refused_with_the_file_that_is_missing(
     with pytest.raises(FileNotFoundError, match=r"holds no translator: settings.toml is missing"):
         Translator.load(tmp_path)
     for name in ("settings.toml", "src.subwords.model", "tgt.subwords.model"):
-        shutil.copy(SHIPPED / name, tmp_path)
+        shutil.copy(BUNDLED / name, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"best.safetensors is missing"):
         Translator.load(tmp_path)
 

@@ -358,5 +358,7 @@ def load_runs() -> dict[str, Any]:
         [('one vector', 64), ('attention', 64), ('one vector', 16), ('attention', 16)]
     """
     return json.loads(
-        (files("attn_course") / "shipped" / "dates.json").read_text(encoding="utf-8")
+        (files("attn_course.translation") / "bundled_model" / "dates.json").read_text(
+            encoding="utf-8"
+        )
     )

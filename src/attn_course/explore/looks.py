@@ -16,7 +16,7 @@ from attn_course.plots.svg import Sheet
 
 def load(name: str) -> dict[str, Any]:
     """A record that the package brings along."""
-    path = files("attn_course") / "shipped" / f"checkpoints_{name}.json"
+    path = files("attn_course.translation") / "bundled_model" / f"checkpoints_{name}.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attn_course.training import Settings
     from attn_course.translation.translator import Ranked, Translator
 
-RECIPES = Path(__file__).parent / "training" / "recipes"
+RECIPES = Path(__file__).parents[1] / "training" / "recipes"
 _LINES_AT_ONCE = 64
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
@@ -623,10 +623,10 @@ class _Reader:
     def __init__(self, translator: "Translator", folder: Path | None) -> None:
         from attn_course.training import Settings
         from attn_course.training.run_dir import SETTINGS
-        from attn_course.translation.translator import SHIPPED
+        from attn_course.translation.translator import BUNDLED
 
         self.translator = translator
-        self.longest = Settings.load((folder or SHIPPED) / SETTINGS).longest
+        self.longest = Settings.load((folder or BUNDLED) / SETTINGS).longest
 
     def sentences(self, line: str, where: str) -> list[str]:
         """The sentences of a line; none if there is no Japanese in it."""
@@ -741,13 +741,13 @@ def evaluate(
     from attn_course.training.checkpoint import write_atomically
     from attn_course.training.run_dir import SETTINGS
     from attn_course.translation.metrics import bleu, chrf
-    from attn_course.translation.translator import SHIPPED, Translator
+    from attn_course.translation.translator import BUNDLED, Translator
 
     search = _search(beam, length_reward, free_numbers)
     if split not in ("dev", "test"):
         raise ValueError(f"--split {split} must be test or dev")
     translator = Translator.load(folder)
-    settings = Settings.load((folder or SHIPPED) / SETTINGS)
+    settings = Settings.load((folder or BUNDLED) / SETTINGS)
     corpus, pairs = _find_pairs(corpus, split, settings)
     pairs = pairs[:limit]
     readable = []

@@ -26,7 +26,7 @@ from attn_course.training.settings import Settings
 from attn_course.translation.alignment import align_by_weights, weights_of_words
 from attn_course.translation.copying import CopyNumbers
 
-SHIPPED = Path(__file__).parent / "shipped"
+BUNDLED = Path(__file__).parent / "bundled_model"
 END = "■"  # the end of a sentence in pictures
 LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
 _PATIENCE = 2.0
@@ -105,7 +105,7 @@ class Translator:
         Raises:
             FileNotFoundError: if the folder lacks a file that a translator needs.
         """
-        folder = SHIPPED if folder is None else Path(folder)
+        folder = BUNDLED if folder is None else Path(folder)
         for name in (SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS, BEST):
             if not (folder / name).is_file():
                 raise FileNotFoundError(
