@@ -1,7 +1,7 @@
 """Train the four networks that chapter 1 compares, by the chapter's own code, and record what they can do.
 
-`python benchmarks/dates.py` writes `translation/bundled_model/dates.json`, which the chapter draws. tests/data/test_dates.py
-holds it against what the chapter says. It takes about four minutes on one core.
+`python benchmarks/dates.py` writes `translation/bundled_model/dates.json`, which the chapter draws.
+tests/data/test_dates.py holds it against what the chapter says. It takes about four minutes on one core.
 """
 
 import json

@@ -698,7 +698,7 @@ def test_drawing_with_nothing_left_to_chance_takes_the_most_probable():
 def test_a_model_without_a_cache_can_go_on_too():
     model, batch = make_language_model(), make_prompts()
     expected = generate(model, *batch, max_new_tokens=7)
-    assert isinstance(model, decoding.Continues)
+    assert isinstance(model, decoding.CausalLM)
 
     def bare(ids, *, mask):
         return model(ids, mask=mask)
@@ -858,7 +858,7 @@ def test_no_gradients_are_kept(write):
 def test_a_transformer_is_what_decoding_asks_for():
     torch.manual_seed(0)
     model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12).eval()
-    assert isinstance(model, decoding.Translates)
+    assert isinstance(model, decoding.Seq2SeqModel)
     src, lengths = make_batch()
     ids = greedy_search(model, src, lengths, max_len=7, special=IDS)
     found = beam_search(model, src, lengths, max_len=7, beam=Beam(1), special=IDS)

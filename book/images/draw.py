@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
-from attn_course.plots.svg import NORMAL, SMALL, WIDTH, Drawing, Sheet
+from attn_course.plots.svg import NORMAL, SMALL, WIDTH, Canvas, Drawing
 from attn_course.plots.text import width_of
 
 FOLDER = Path(__file__).parent
@@ -27,7 +27,7 @@ def path() -> Drawing:
     """Draw the chapters and three ways through them."""
     step = 20.4
     at = {chapter: 8 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
-    sheet = Sheet(258)
+    sheet = Canvas(258)
     for name, first, last in PARTS:
         left, right = at[first] - 9, at[last] + 9
         if last == CHAPTERS[-1]:
@@ -77,7 +77,7 @@ def translated() -> Drawing:
     linked = sorted({piece for _, piece in links}, key=len, reverse=True)
     pieces = [piece for piece in re.split(f"({'|'.join(map(re.escape, linked))})", sentence) if piece]
     words = [word for word, _ in links]
-    sheet = Sheet(172)
+    sheet = Canvas(172)
 
     def row(tokens: list[str], y: float, kind: str) -> list[float]:
         """Boxes as wide as their tokens; where their middles are."""

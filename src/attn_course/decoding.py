@@ -22,7 +22,7 @@ from attn_course.functional.validation import check_sizes
 
 
 @runtime_checkable
-class Translates(Protocol):
+class Seq2SeqModel(Protocol):
     """What decoding asks of a model; :class:`attn_course.Transformer` is one."""
 
     def encode(self, src: Tensor, *, src_mask: Tensor | None) -> tuple[Tensor, object]:
@@ -71,7 +71,7 @@ class Rule(Protocol):
 
 
 @runtime_checkable
-class Continues(Protocol):
+class CausalLM(Protocol):
     """What :func:`generate` asks of a model; :class:`attn_course.LanguageModel` is one."""
 
     def __call__(self, ids: Tensor, *, mask: Tensor | None) -> Tensor:
@@ -233,7 +233,7 @@ class Hypothesis(NamedTuple):
 
 @torch.no_grad()
 def greedy_search(
-    model: Translates,
+    model: Seq2SeqModel,
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
@@ -260,14 +260,14 @@ def greedy_search(
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
             above that of the model, or the model's logits hold nan.
     """
-    return _write(
+    return _autoregress(
         model, src, src_lengths, special, max_len, choose=_most_probable, rule=rule
     )
 
 
 @torch.no_grad()
 def sample(
-    model: Translates,
+    model: Seq2SeqModel,
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
@@ -287,11 +287,11 @@ def sample(
     Raises:
         ValueError: as :func:`greedy_search`.
     """
-    return _write(model, src, src_lengths, special, max_len, choose=sampling.draw)
+    return _autoregress(model, src, src_lengths, special, max_len, choose=sampling.draw)
 
 
-def _write(
-    model: Translates,
+def _autoregress(
+    model: Seq2SeqModel,
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     special: SpecialIds,
@@ -299,9 +299,9 @@ def _write(
     choose: Callable[[Tensor], Tensor],
     rule: Rule | None = None,
 ) -> Int[Tensor, "B T"]:
-    memory, src_mask = _read(model, src, src_lengths, max_len)
+    memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
     rules = _rules(rule, src, src_lengths)
-    writer = _Writer(model, memory, src_mask, max_len, special, rules)
+    writer = _IncrementalDecoder(model, memory, src_mask, max_len, special, rules)
     ids = torch.full_like(src[:, :1], special.bos)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
@@ -384,7 +384,7 @@ def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*b
 
 @torch.no_grad()
 def beam_search(
-    model: Translates,
+    model: Seq2SeqModel,
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     *,
@@ -412,7 +412,7 @@ def beam_search(
     Raises:
         ValueError: as :func:`greedy_search`.
     """
-    memory, src_mask = _read(model, src, src_lengths, max_len)
+    memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
     B, K = src.size(0), beam.size
 
     # Rows of the decoder are (B·K), the beams of a source together.
@@ -420,7 +420,7 @@ def beam_search(
     src_mask = src_mask.repeat_interleave(K, dim=0)
     rules = _rules(rule, src, src_lengths)
     rules_of_beams = [rule for rule in rules for _ in range(K)]
-    writer = _Writer(model, memory, src_mask, max_len, special, rules_of_beams)
+    writer = _IncrementalDecoder(model, memory, src_mask, max_len, special, rules_of_beams)
     ids = torch.full((B, K, 1), special.bos, device=src.device)
     # All beams begin alike, so that all but one would only repeat it.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
@@ -491,7 +491,7 @@ def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> 
 
 @torch.no_grad()
 def generate(
-    model: Continues,
+    model: CausalLM,
     prompts: Int[Tensor, "B T"],
     prompt_lengths: Int[Tensor, "B"] | None = None,
     *,
@@ -529,7 +529,7 @@ def generate(
         >>> generate(model, prompts, torch.tensor([1, 3]), max_new_tokens=4).shape
         torch.Size([2, 4])
     """
-    mask = _look_at_prompts(model, prompts, prompt_lengths, max_new_tokens)
+    mask = _validate_prompts(model, prompts, prompt_lengths, max_new_tokens)
     has_cache = hasattr(model, "make_cache")
     if chunk_size is not None and (chunk_size < 1 or not has_cache):
         raise ValueError(
@@ -604,7 +604,7 @@ def without_cache(model: Any) -> Any:
     """The same model, which reads everything anew for each token: to compare, or to save the memory of a cache.
 
     Args:
-        model: of either kind, :class:`Translates` or :class:`Continues`.
+        model: of either kind, :class:`Seq2SeqModel` or :class:`CausalLM`.
     """
     return _WithoutCache(model)
 
@@ -627,8 +627,8 @@ class _WithoutCache:
 # -- What they share ---------------------------------------------------------------------------------
 
 
-def _read(
-    model: Translates, src: Tensor, src_lengths: Tensor, max_len: int
+def _encode_sources(
+    model: Seq2SeqModel, src: Tensor, src_lengths: Tensor, max_len: int
 ) -> tuple[Float[Tensor, "B S E"], Bool[Tensor, "B 1 S"]]:
     """Look at what was handed in, and encode the sources."""
     if max_len < 1:
@@ -654,8 +654,8 @@ def _read(
     return memory, src_mask
 
 
-def _look_at_prompts(
-    model: Continues, prompts: Tensor, lengths: Tensor | None, max_new_tokens: int
+def _validate_prompts(
+    model: CausalLM, prompts: Tensor, lengths: Tensor | None, max_new_tokens: int
 ) -> Bool[Tensor, "B 1 S"] | None:
     """Look at what was handed in; where there will be no padding, in all that the model will read."""
     if prompts.dim() != 2 or 0 in prompts.shape:
@@ -700,12 +700,12 @@ def _rules(
     return [rule(ids[:length]) for ids, length in rows]
 
 
-class _Writer:
+class _IncrementalDecoder:
     """Asks a model about targets that grow, N rows at a time, with a cache if it offers one."""
 
     def __init__(
         self,
-        model: Translates,
+        model: Seq2SeqModel,
         memory: Float[Tensor, "N S E"],
         src_mask: Bool[Tensor, "N 1 S"],
         max_len: int,

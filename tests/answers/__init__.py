@@ -1,4 +1,4 @@
-"""Right and wrong answers to the exercises, as learners write them; tests/exercises/test_check.py hands them all to the checks.
+"""Right and wrong answers to the exercises, as learners write them; tests/exercises hands them all to the checks.
 
 One file for each chapter. A function or class under ``@right`` or ``@wrong("no scale")`` is an answer to the exercise
 with its name. The folded solutions are in the notebooks only, and are right answers too.

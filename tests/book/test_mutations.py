@@ -60,8 +60,8 @@ MUTATIONS = {
     ),
     "fused: dropout ignored": (
         "functional/attention.py",
-        "run_fused_kernel(prepared, dropout_p)",
-        "run_fused_kernel(prepared, 0.0)",
+        "run_sdpa(prepared, dropout_p)",
+        "run_sdpa(prepared, 0.0)",
     ),
     "bias ignored": (
         "functional/attention.py",
@@ -77,13 +77,13 @@ MUTATIONS = {
     ),
     "fused: bias ignored": (
         "functional/attention.py",
-        "bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading)",
+        "bias=None if bias is None else to_4d(bias.to(q.dtype), leading)",
         "bias=None",
     ),
     "fused: mask ignored beside a bias": (
         "functional/attention.py",
-        "mask=None if mask is None else with_four_axes(mask, leading)",
-        "mask=None if mask is None or bias is not None else with_four_axes(mask, leading)",
+        "mask=None if mask is None else to_4d(mask, leading)",
+        "mask=None if mask is None or bias is not None else to_4d(mask, leading)",
     ),
     "fused: causal mode beside a bias": (
         "functional/attention.py",
@@ -293,8 +293,8 @@ MUTATIONS = {
     "cache: the past of the first row for all": ("caching/base.py", "filled.index_select(0, rows)", "filled[:1]"),
     "cache: values that stay behind": (
         "caching/base.py",
-        "self._kept:\n            filled =",
-        "self._kept[:1]:\n            filled =",
+        "self._buffers:\n            filled =",
+        "self._buffers[:1]:\n            filled =",
     ),
     "cache: a failed call half kept": ("caching/decoder.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": (

@@ -797,5 +797,5 @@ def test_a_cache_made_under_autocast_takes_what_the_layers_compute_there(weights
             latent(part, is_causal=True, cache=latent_cache)
             translator.decode(piece, cache=written)
     assert cache.length == latent_cache.length == written.length == 5
-    assert {c._kept[0].dtype for c in (cache.layers[0], latent_cache, written.layers[0])} == {computed}
-    assert model.make_cache(2).layers[0]._kept[0].dtype == weights  # outside, as before
+    assert {c._buffers[0].dtype for c in (cache.layers[0], latent_cache, written.layers[0])} == {computed}
+    assert model.make_cache(2).layers[0]._buffers[0].dtype == weights  # outside, as before

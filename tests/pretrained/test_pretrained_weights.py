@@ -1,4 +1,4 @@
-"""Reading weights, and loading them by a map: all or nothing, and every message says what is wrong."""
+"""ModelOutput weights, and loading them by a map: all or nothing, and every message says what is wrong."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def save_shards(folder, files, listed=None):
     return index
 
 
-# -- Reading -----------------------------------------------------------------------------------------
+# -- ModelOutput -----------------------------------------------------------------------------------------
 
 
 def test_a_file_and_its_folder_hold_the_same_tensors(tmp_path):

@@ -119,7 +119,7 @@ def test_one_shard_trains_as_the_text_in_memory_does_to_the_last_bit(tmp_path, c
 @pytest.mark.parametrize("src_words", [True, False])
 def test_each_epoch_has_every_pair_once_in_batches_from_one_shard_at_a_time(tmp_path, settings, src_words):
     settings = replace(settings, src_words=src_words, steps=1)
-    run = training_loop._Run(
+    run = training_loop._Trainer(
         settings, train(settings, tmp_path, quiet=True), training_shards.prepare_shards(tmp_path, settings)
     )
     assert len(run.text.train) == 3

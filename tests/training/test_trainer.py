@@ -396,7 +396,7 @@ def test_losses_of_processes_are_added_in_double_precision_and_in_single_where_t
         added.append(values.dtype)
         return values
 
-    monkeypatch.setattr("attn_course.training.distributed.Processes.add", add)
+    monkeypatch.setattr("attn_course.training.distributed.DistributedContext.add", add)
     train(replace(PLAIN, steps=2), tmp_path / "double", text=TEXT, quiet=True)
     assert set(added) == {torch.float64}
     added.clear()

@@ -32,8 +32,8 @@ from attn_course.training import (
     write_atomically,
 )
 from attn_course.training import trainer as training_loop
-from attn_course.training.run_dir import add_metrics, hold_folder
-from attn_course.training.vocabulary_transfer import carry_over, count_origins, find_origins
+from attn_course.training.run_dir import add_metrics, lock_run_dir
+from attn_course.training.vocabulary_transfer import count_origins, match_pieces, transfer_embeddings
 
 WHO = dict(zip("犬猫鳥馬魚", ["dogs", "cats", "birds", "horses", "fish"], strict=True))
 DOES = dict(zip(["見る", "好む", "追う"], ["see", "like", "chase"], strict=True))
@@ -319,11 +319,11 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not_been(tmp_path, strai
 
 def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_path):
     settings = replace(TINY, subword_dropout=0.3, steps=20)
-    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
     assert run.state["epoch"] >= 1  # of the 20 steps, some are in a second epoch
     epochs = []
     for run.state["epoch"] in (0, 0, 1):
-        epochs.append(run._cut_anew())
+        epochs.append(run._resample_pieces())
     assert epochs[0] == epochs[1] != epochs[2]
     for pair, words in zip(epochs[0], TEXT.train, strict=True):
         assert run.src_subwords.decode(pair[0]) == "".join(words.ja)
@@ -335,8 +335,8 @@ def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_p
 
 def test_a_sentence_that_gets_too_long_by_small_pieces_stays_as_it_is(tmp_path):
     settings = replace(TINY, subword_dropout=0.9, longest=6, steps=1)
-    run = training_loop._Run(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
-    cut = run._cut_anew()
+    run = training_loop._Trainer(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
+    cut = run._resample_pieces()
     assert all(max(map(len, pair)) <= 6 for pair in cut)
     kept = [new == usual for new, usual in zip(cut, run.pairs, strict=True)]
     assert any(kept)
@@ -359,7 +359,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import attn_course.training.trainer as loop
 from test_training import TEXT, TINY
-step = loop._Run.step
+step = loop._Trainer.step
 def announce(self, batch, **kwargs):
     if self.state["step"] < {slow}:
         print(self.state["step"], flush=True)
@@ -368,7 +368,7 @@ def announce(self, batch, **kwargs):
         import time
         time.sleep({pause})
     return found
-loop._Run.step = announce
+loop._Trainer.step = announce
 loop.train(TINY, sys.argv[1], text=TEXT, quiet=True)
 """
 
@@ -430,9 +430,9 @@ def test_a_folder_in_use_is_refused_though_its_holder_cannot_be_read(tmp_path, s
             raise PermissionError(path)
         return said.decode() if isinstance(said, bytes) else said
 
-    with hold_folder(tmp_path):
+    with lock_run_dir(tmp_path):
         monkeypatch.setattr(Path, "read_text", reads)
-        with pytest.raises(BlockingIOError, match="is in use: another process trains in it"), hold_folder(tmp_path):
+        with pytest.raises(BlockingIOError, match="is in use: another process trains in it"), lock_run_dir(tmp_path):
             pass
 
 
@@ -621,8 +621,8 @@ def test_the_rows_of_a_piece_are_the_mean_of_those_that_spell_it():
     old = Subwords.train([["ab", "abc", "ca"]] * 5, 9, spaces=True)
     new = Subwords.train([["abca", "abx"]] * 5, 13, spaces=True)
     table, fresh = torch.randn(9, 3), torch.randn(13, 3)
-    origins = find_origins(old, new)
-    found = carry_over(table, fresh, origins)
+    origins = match_pieces(old, new)
+    found = transfer_embeddings(table, fresh, origins)
     pieces = [old.piece(i) for i in range(len(old))]
     sizes = {"one": 0, "several": 0, "none": 0}
     for i in range(len(new)):
@@ -644,7 +644,7 @@ def test_the_rows_of_a_piece_are_the_mean_of_those_that_spell_it():
 
 def test_raw_text_is_read_in_pieces_that_may_reach_over_words(tmp_path):
     settings = replace(TINY, src_words=False)
-    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
     plain = Subwords.load(tmp_path / "one" / "src.subwords.model")
     assert [src for src, _ in run.pairs] == [plain.encode(["".join(ja)]) for ja, _ in TEXT.train]
     assert plain.model == Subwords.train([ja for ja, _ in TEXT.train], 20, spaces=False).model  # learned within words
@@ -665,7 +665,7 @@ def test_pairs_with_numbers_come_again_with_others_in_each_epoch(tmp_path, src_w
         *(TINY,), number_copies=3, required_characters="0123456789,", split_digits=True, src_vocab_size=30,
         tgt_vocab_size=50, src_words=src_words, steps=20, longest=9,
     )  # fmt: skip
-    run = training_loop._Run(settings, train(settings, tmp_path / "one", text=NUMBERED, quiet=True), NUMBERED)
+    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=NUMBERED, quiet=True), NUMBERED)
     assert run.state["epoch"] >= 1
     epochs = []
     for run.state["epoch"] in (0, 0, 1):
@@ -738,7 +738,7 @@ def test_the_folder_says_what_was_trained_on(straight):
 def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_record(tmp_path):
     settings = replace(TINY, steps=2, evaluate_every=2, dropout=0.0, peak_lr=1e-12, weight_decay=0.0)
     train(settings, tmp_path, text=TEXT, quiet=True)
-    run = training_loop._Run(settings, tmp_path, TEXT)  # weights that have hardly moved
+    run = training_loop._Trainer(settings, tmp_path, TEXT)  # weights that have hardly moved
     run.state |= {"epoch": 0, "done": 0}
     total = tokens = 0
     for ([batch], _), _ in zip(run.batches(), range(2), strict=False):

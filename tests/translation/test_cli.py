@@ -704,7 +704,10 @@ def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
 
 def test_help_does_not_wait_for_what_only_the_commands_need():
     heavy = {"torch", "numpy", "matplotlib", "sudachipy", "sentencepiece", "sacrebleu", "safetensors", "jaxtyping"}
-    code = "import sys; from attn_course.translation import cli\ntry: cli.app(['translate', '--help'])\nfinally: print(*sys.modules)"
+    code = (
+        "import sys; from attn_course.translation import cli\n"
+        "try: cli.app(['translate', '--help'])\nfinally: print(*sys.modules)"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "Translate Japanese" in said
     assert heavy & set(said.splitlines()[-1].split()) == set()

@@ -54,19 +54,19 @@ class PositionCache(Cache):
     """
 
     def __init__(self, *kept: Tensor, axes: str) -> None:
-        self._kept = kept
+        self._buffers = kept
         self._axes = axes
         self._length = 0
 
     @property
     def max_len(self) -> int:
         """How many positions it has room for."""
-        return self._kept[0].size(-2)
+        return self._buffers[0].size(-2)
 
     @property
     def num_bytes(self) -> int:
         """The memory it takes, whether filled or not."""
-        return sum(kept.nbytes for kept in self._kept)
+        return sum(kept.nbytes for kept in self._buffers)
 
     def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
         """Write what :meth:`_check` has accepted of the new positions; the result is a view of all so far."""
@@ -77,10 +77,10 @@ class PositionCache(Cache):
                 f"{num_new} new positions after {start} make {end}, more than max_len ({self.max_len}): "
                 "make a larger cache, or reset this one"
             )
-        for kept, x in zip(self._kept, new, strict=True):
+        for kept, x in zip(self._buffers, new, strict=True):
             kept[..., start:end, :] = x
         self._length = end
-        return tuple(kept[..., :end, :] for kept in self._kept)
+        return tuple(kept[..., :end, :] for kept in self._buffers)
 
     def _check(self, x: Tensor, name: str, kept: Tensor) -> None:
         sizes = (*kept.shape[:-2], "T", kept.size(-1))
@@ -107,8 +107,8 @@ class PositionCache(Cache):
             ValueError: if there is not one number for each row, or one is no row of the cache.
             TypeError: if they are not integers.
         """
-        check_rows(rows, self._kept[0].size(0))
-        for kept in self._kept:
+        check_rows(rows, self._buffers[0].size(0))
+        for kept in self._buffers:
             filled = kept[..., : self._length, :]
             filled.copy_(filled.index_select(0, rows))
 

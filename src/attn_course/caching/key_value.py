@@ -70,7 +70,7 @@ class KeyValueCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        for x, name, kept in zip((k, v), "kv", self._kept, strict=True):
+        for x, name, kept in zip((k, v), "kv", self._buffers, strict=True):
             self._check(x, name, kept)
         if k.size(2) != v.size(2):
             raise ValueError(

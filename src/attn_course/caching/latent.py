@@ -60,5 +60,5 @@ class LatentCache(PositionCache):
             TypeError: if their type is not that of the cache.
             RuntimeError: if they require a gradient.
         """
-        self._check(entries, "entries", *self._kept)
+        self._check(entries, "entries", *self._buffers)
         return self._append(entries)[0]

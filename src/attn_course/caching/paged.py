@@ -145,10 +145,10 @@ class PagedCache(PositionCache):
             )
         if num_new:
             self._take_blocks(end)
-        for kept, x in zip(self._kept, new, strict=True):
-            kept[:, :, self._places(start, end)] = x
+        for kept, x in zip(self._buffers, new, strict=True):
+            kept[:, :, self._slots(start, end)] = x
         self._length = end
-        return tuple(kept[:, :, self._places(0, end)] for kept in self._kept)
+        return tuple(kept[:, :, self._slots(0, end)] for kept in self._buffers)
 
     def _writes_into_shared_block(self) -> bool:
         full, rest = divmod(self._length, self.pool.block_size)
@@ -159,15 +159,15 @@ class PagedCache(PositionCache):
         free = iter(self.pool.free_blocks())
         if self._writes_into_shared_block():
             old, own = self.table[-1], next(free)
-            for kept in self._kept:
+            for kept in self._buffers:
                 blocks = kept.unflatten(2, (self.pool.num_blocks, -1))
                 blocks[:, :, own] = blocks[:, :, old]
             self.table = [*self.table[:-1], own]
         missing = -(-length // self.pool.block_size) - len(self.table)
         self.table = [*self.table, *(next(free) for _ in range(missing))]
 
-    def _places(self, start: int, end: int) -> Int[Tensor, "T"]:
+    def _slots(self, start: int, end: int) -> Int[Tensor, "T"]:
         position = torch.arange(start, end)
         block = torch.tensor(self.table, dtype=torch.long)[position // self.pool.block_size]
         places = block * self.pool.block_size + position % self.pool.block_size
-        return places.to(self._kept[0].device)
+        return places.to(self._buffers[0].device)

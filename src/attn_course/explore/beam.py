@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.svg import WIDTH, Drawing, Sheet, short
+from attn_course.plots.svg import WIDTH, Canvas, Drawing, short
 from attn_course.plots.text import on_one_line
 
 _WIDEST = 5  # beam
@@ -145,7 +145,7 @@ def _still(nodes: list[dict], alt: str, lines: list[str]) -> Drawing:
     """The whole language as a tree, each beginning with its probability."""
     deepest = max(node["depth"] for node in nodes)
     step, high, wide = (WIDTH - 24) / deepest, 30, (WIDTH - 24) / deepest - 14
-    sheet = Sheet(high * sum(node["end"] for node in nodes) + 20)
+    sheet = Canvas(high * sum(node["end"] for node in nodes) + 20)
 
     def place(node: dict) -> tuple[float, float]:
         return 12 + step * (node["depth"] - 1) + 14, 10 + high * (node["row"] + 0.5)

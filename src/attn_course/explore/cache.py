@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import Sheet, short
+from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 _ROOM = 6
@@ -90,7 +90,7 @@ def cache(
         "truncate is to count fewer places as filled: what stands behind is not erased, and nobody reads it. To check "
         f"it: `small(x[{rows}], make_causal_mask({written}))[0][:{written - 1}]` equals `six[:{written - 1}]`.",
     )
-    sheet = Sheet(40 + 26 * _ROOM)
+    sheet = Canvas(40 + 26 * _ROOM)
     for x, title in ((40, "token"), (150, "key"), (295, "value")):
         sheet.text(x, 16, title, anchor="start", kind="quiet", size=12)
     for i in range(_ROOM):

@@ -3,7 +3,7 @@
 import math
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.svg import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Canvas
 
 
 def clock(
@@ -64,7 +64,7 @@ def clock(
     )
     step = WIDTH / pairs
     radius = min(44, step / 2 - 8)
-    sheet = Sheet(2 * radius + 62)
+    sheet = Canvas(2 * radius + 62)
     for i, (speed, angle) in enumerate(zip(speeds, angles, strict=True)):
         x, y = step * (i + 0.5), radius + 30
         sheet.text(x, 14, f"pair {i}", kind="quiet", size=12)

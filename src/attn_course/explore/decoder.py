@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_course.explore.figure import Explorable, Guess
 from attn_course.explore.looks import check_steps, draw, load, unpack
-from attn_course.plots.svg import Sheet
+from attn_course.plots.svg import Canvas
 from attn_course.plots.text import as_table
 
 _GUESS = Guess(
@@ -70,7 +70,7 @@ def decoder(record: dict[str, Any] | None = None) -> Explorable:
             ]
             lines.append(f"  {net}: {', '.join(said)}")
     wide, high, left, top = 19.0, 15.0, 34.0, 40.0
-    sheet = Sheet(top + len(written) * high + 14)
+    sheet = Canvas(top + len(written) * high + 14)
     draw(sheet, weights, left, top, (wide, high))
     for s, character in enumerate(texts[shown]):
         sheet.text(left + (s + 0.5) * wide, top - 12, character, size=13)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Canvas
 from attn_course.plots.text import as_numbers
 
 
@@ -58,7 +58,7 @@ def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
         'different lengths. To check it: `torch.einsum("td,td->t", q, k)` raises one, and '
         f'`torch.einsum("td,td->t", q, k[:{T}])` does not.',
     )
-    sheet = Sheet(64 + 26 * T)
+    sheet = Canvas(64 + 26 * T)
     sheet.text(WIDTH / 2, 18, 'torch.einsum("td,sd->ts", q, k): d disappears', size=14)
     left = WIDTH / 2 - S * 22
     for t, row in enumerate(tables[2]):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.plots.svg import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Canvas
 from attn_course.plots.text import on_one_line
 
 
@@ -62,7 +62,7 @@ def split(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
     cell = 30
     left = (WIDTH - H * D * cell) / 2
     low = 64 + T * cell
-    sheet = Sheet(low + 14 + T * cell)
+    sheet = Canvas(low + 14 + T * cell)
     for h in range(H):
         sheet.text(left + (h + 0.5) * D * cell, 16, f"head {h}", size=12)
         for t in range(T):
@@ -154,7 +154,7 @@ def jobs(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
         "To check it: "
         f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
     )
-    sheet = Sheet(120)
+    sheet = Canvas(120)
     sheet.line((70, 64), (WIDTH - 70, 64), kind="pale", width=3)
     for x, word, speed in ((70, words[0], a), (WIDTH - 70, words[1], b)):
         sheet.box(x - 7, 57, 14, 14, "value", corner=7)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_course.plots.svg import Sheet
+from attn_course.plots.svg import Canvas
 
 
 def load(name: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def check_steps(record: dict[str, Any], what: list) -> None:
 
 
 def draw(
-    sheet: Sheet, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
+    sheet: Canvas, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
 ) -> None:
     """Weights as shades, from x and y on."""
     sheet.table(x, y, *table.shape, "unlit", cell=cell)

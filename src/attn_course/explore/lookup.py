@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import WIDTH, Drawing, Sheet
+from attn_course.plots.svg import WIDTH, Canvas, Drawing
 from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
@@ -111,7 +111,7 @@ def _still(
 ) -> Drawing:
     """The two planes beside each other, and the weights as numbers between."""
     side, top = 160, 30
-    sheet = Sheet(top + side + 22)
+    sheet = Canvas(top + side + 22)
     for x, title in ((90, "queries meet keys"), (WIDTH - 90, "weights average values")):
         sheet.text(x, 16, title, kind="quiet", size=12)
     sheet.text(WIDTH / 2, 16, "weights", kind="quiet", size=12)

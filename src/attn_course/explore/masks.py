@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import WIDTH, Sheet, short
+from attn_course.plots.svg import WIDTH, Canvas, short
 from attn_course.plots.text import as_mask, as_numbers, as_table, on_one_line
 
 _GUESS = Guess(
@@ -70,7 +70,7 @@ def mask(
     numbers = as_table(weights, tokens, tokens, 4, allowed)
 
     cell, left, top = 22, 60, 72
-    sheet = Sheet(top + size * cell + 14)
+    sheet = Canvas(top + size * cell + 14)
     for x, title in (
         (left, "mask: filled is True"),
         (left + 200, "weights: a darker cell is more"),

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import Sheet, short
+from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 
@@ -59,7 +59,7 @@ def order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
         "Only what is put into the vectors can tell the order. To check it: `order = torch.randperm(6)` in the first "
         "line of the cell leaves the assertion true.",
     )
-    sheet = Sheet(30 + 26 * size)
+    sheet = Canvas(30 + 26 * size)
     sheet.text(100, 15, "word", anchor="end", kind="quiet", size=12)
     sheet.text(120, 15, "context vector", anchor="start", kind="quiet", size=12)
     for t, (token, row) in enumerate(zip(tokens, context, strict=True)):

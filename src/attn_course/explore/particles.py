@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_course.explore.figure import Explorable, Guess
 from attn_course.explore.looks import check_steps, draw, load, unpack
-from attn_course.plots.svg import Sheet, short
+from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_table
 
 _GUESS = Guess(
@@ -67,7 +67,7 @@ def particles(record: dict[str, Any] | None = None) -> Explorable:
         )
         lines.append(f"{' '.join(text)} is {record['sentences'][i // 2]['right']}: {said}")
     wide, high, left, top = 58.0, 26.0, 90.0, 44.0
-    sheet = Sheet(top + len(weights) * high + 14)
+    sheet = Canvas(top + len(weights) * high + 14)
     draw(sheet, weights, left, top, (wide, high))
     for s, word in enumerate(texts[0]):
         sheet.text(left + (s + 0.5) * wide, top - 14, word)

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import WIDTH, Sheet
+from attn_course.plots.svg import WIDTH, Canvas
 from attn_course.plots.text import as_numbers
 
 _GUESS = Guess(
@@ -51,7 +51,7 @@ def scale(scores: Tensor | ArrayLike) -> Explorable:
     lines = [
         f"mean {largest.mean():.4f}, above 0.99: {int((largest > 0.99).sum())} of {len(table)}"
     ]
-    sheet = Sheet(150)
+    sheet = Canvas(150)
     counts = np.histogram(largest, bins=20, range=(0, 1))[0]
     for i, count in enumerate(counts.tolist()):
         if count:

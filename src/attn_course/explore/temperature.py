@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import Sheet, short
+from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
@@ -76,7 +76,7 @@ def softmax(
         f"{token:8} score {s:.4f}, weight {w:.4f}"
         for token, s, w in zip(tokens, row, weights, strict=True)
     ]
-    sheet = Sheet(30 + 24 * size)
+    sheet = Canvas(30 + 24 * size)
     for x, title in ((150, "score"), (190, "weight")):
         sheet.text(
             x, 14, title, anchor="end" if x == 150 else "start", kind="quiet", size=12

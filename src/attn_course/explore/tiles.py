@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.explore.figure import Explorable, Guess, rounded
-from attn_course.plots.svg import Sheet
+from attn_course.plots.svg import Canvas
 from attn_course.plots.text import as_numbers
 
 # The row of three of chapter 16 goes on, and five queries more; powers of 2, so that all can be checked by pencil.
@@ -83,7 +83,7 @@ def tiles(
             f"output {mix[t] / total[t]:.4f}"
         )
     cell, left, top = (38, 26), 70, 34
-    sheet = Sheet(top + T * cell[1] + 12)
+    sheet = Canvas(top + T * cell[1] + 12)
     sheet.text(left, 18, "e^score of", anchor="end", kind="quiet", size=12)
     sheet.text(left + S * cell[0] + 52, 18, "output", kind="quiet", size=12)
     for s in range(S):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
-from attn_course.functional.sdpa import Prepared, run_fused_kernel, with_four_axes
+from attn_course.functional.sdpa import SDPAInputs, run_sdpa, to_4d
 from attn_course.functional.validation import (
     check_attention,
     check_positive,
@@ -216,16 +216,16 @@ def fused_attention(
 
     leading, d_value = q.shape[:-2], v.size(-1)
     width = max(q.size(-1), d_value)
-    prepared = Prepared(
+    prepared = SDPAInputs(
         # Zeros appended to q and k add nothing to a score; those appended to v are cut off again.
-        *(with_four_axes(_widen(x, width)) for x in (q, k, v)),
+        *(to_4d(_widen(x, width)) for x in (q, k, v)),
         scale=1 / math.sqrt(q.size(-1)),
-        mask=None if mask is None else with_four_axes(mask, leading),
-        bias=None if bias is None else with_four_axes(bias.to(q.dtype), leading),
+        mask=None if mask is None else to_4d(mask, leading),
+        bias=None if bias is None else to_4d(bias.to(q.dtype), leading),
         is_causal=is_causal,
-        sink=None if sink is None else with_four_axes(sink.expand(*leading, 1, 1)),
+        sink=None if sink is None else to_4d(sink.expand(*leading, 1, 1)),
     )
-    out = run_fused_kernel(prepared, dropout_p)[..., :d_value]
+    out = run_sdpa(prepared, dropout_p)[..., :d_value]
     return out.reshape(*leading, num_queries, d_value)
 
 

@@ -55,7 +55,7 @@ def make_sinusoidal_positions(
         raise ValueError(f"num_positions ({num_positions}) must not be negative")
     _check_pairs(d_model, "d_model", base)
     positions = torch.arange(num_positions, dtype=torch.float64)
-    angles = positions[:, None] * _make_speeds(d_model, base)  # (T, E/2)
+    angles = positions[:, None] * _inverse_frequencies(d_model, base)  # (T, E/2)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (T, E)
     return table.to(device, dtype or torch.get_default_dtype())
 
@@ -219,12 +219,12 @@ def make_rotation(
     _check_are_integers(positions)
     # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
     dtype = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-    speeds = _make_speeds(head_dim, base)
+    speeds = _inverse_frequencies(head_dim, base)
     if yarn is not None:
-        speeds = _stretch(speeds, base, yarn)
+        speeds = _yarn_inverse_frequencies(speeds, base, yarn)
     angles = positions.unsqueeze(-1) * speeds.to(positions.device, dtype)  # (..., T, D/2)
     turns = torch.complex(angles.cos(), angles.sin())
-    return Rotation(turns if yarn is None else turns * _length_factor(yarn))
+    return Rotation(turns if yarn is None else turns * _attention_factor(yarn))
 
 
 def make_alibi_bias(
@@ -278,12 +278,14 @@ def make_alibi_bias(
     return bias.to(device, dtype or torch.get_default_dtype())
 
 
-def _make_speeds(width: int, base: float) -> Float[Tensor, "pairs"]:
+def _inverse_frequencies(width: int, base: float) -> Float[Tensor, "pairs"]:
     """By how many radians each pair of columns turns per position: 1, then slower and slower."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
-def _stretch(speeds: Tensor, base: float, yarn: Yarn) -> Float[Tensor, "pairs"]:
+def _yarn_inverse_frequencies(
+    speeds: Tensor, base: float, yarn: Yarn
+) -> Float[Tensor, "pairs"]:
     if yarn.factor < 1 or yarn.trained_len < 1:
         raise ValueError(
             f"factor ({yarn.factor}) and trained_len ({yarn.trained_len}) must be at least 1"
@@ -312,7 +314,7 @@ def _stretch(speeds: Tensor, base: float, yarn: Yarn) -> Float[Tensor, "pairs"]:
     return speeds * (1 - slowed) + speeds / yarn.factor * slowed
 
 
-def _length_factor(yarn: Yarn) -> float:
+def _attention_factor(yarn: Yarn) -> float:
     given = yarn.attention_factor
     return 0.1 * math.log(yarn.factor) + 1 if given is None else given
 

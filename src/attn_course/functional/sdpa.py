@@ -17,7 +17,7 @@ from torch.autograd.function import FunctionCtx
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
 
-# As many scores at a time are computed again for the gradient of a bias: 4 MiB of float32.
+# Number of scores recomputed at once for the bias gradient (2**20 float32 = 4 MiB).
 SCORES_AT_ONCE = 2**20
 
 
@@ -44,7 +44,7 @@ BACKWARD = _find_operator(
 
 
 @dataclass(frozen=True)
-class Prepared:
+class SDPAInputs:
     """Inputs of attention in the form that the kernel wants.
 
     Args:
@@ -52,7 +52,7 @@ class Prepared:
         k, v: (B, G, S, D), as wide as the queries; H is a multiple of G.
         scale: what the scores are multiplied by.
         mask: True where a query may attend; four axes, broadcastable to (B, H, T, S).
-        bias: added to the scores; four axes, broadcastable, of the type of ``q``.
+        bias: additive_mask to the scores; four axes, broadcastable, of the type of ``q``.
         is_causal: hide the future, in addition to ``mask``; T must equal S.
         sink: a score without a value for each head of each sequence, (B, H, 1, 1).
     """
@@ -67,8 +67,8 @@ class Prepared:
     sink: Tensor | None = None
 
     @property
-    def added(self) -> Tensor | None:
-        """Mask and bias as one tensor of numbers to be added to the scores."""
+    def additive_mask(self) -> Tensor | None:
+        """Mask and bias as one tensor of numbers to be additive_mask to the scores."""
         return (
             self.bias
             if self.mask is None
@@ -76,7 +76,7 @@ class Prepared:
         )
 
 
-def run_fused_kernel(x: Prepared, dropout_p: float = 0.0) -> Tensor:
+def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
     """Call ``F.scaled_dot_product_attention``, or the kernel below it where that function would fall back.
 
     The kernel of the CPU can do more than the function in front of it lets through: it takes a mask and hides the
@@ -110,7 +110,7 @@ def run_fused_kernel(x: Prepared, dropout_p: float = 0.0) -> Tensor:
         x.k,
         x.v,
         # A boolean mask goes as it is: as numbers it would take four times the memory.
-        attn_mask=x.mask if x.bias is None else x.added,
+        attn_mask=x.mask if x.bias is None else x.additive_mask,
         is_causal=x.is_causal,
         dropout_p=dropout_p,
         scale=x.scale,
@@ -119,19 +119,19 @@ def run_fused_kernel(x: Prepared, dropout_p: float = 0.0) -> Tensor:
     )
 
 
-def _attend_by_definition(x: Prepared, dropout_p: float) -> Tensor:
+def _attend_by_definition(x: SDPAInputs, dropout_p: float) -> Tensor:
     k, v = (y.repeat_interleave(x.q.size(1) // y.size(1), 1) for y in (x.k, x.v))
     scores = (x.q * x.scale) @ k.mT  # (B, H, T, S)
-    added = x.added
-    if added is not None:
-        scores = scores + added
+    additive_mask = x.additive_mask
+    if additive_mask is not None:
+        scores = scores + additive_mask
     return F.dropout(quiet_softmax(scores, sink=x.sink), dropout_p) @ v
 
 
 def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
     # The kernel divides by the number of queries: without any, it would end the process.
-    there = FORWARD is not None and BACKWARD is not None
-    return there and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
+    has_operators = FORWARD is not None and BACKWARD is not None
+    return has_operators and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
 
 
 def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tuple]:
@@ -195,13 +195,15 @@ class _FusedAttention(torch.autograd.Function):
         is_causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor]:
-        added = Prepared(q, k, v, scale, mask, bias).added
-        out, log_sum = FORWARD(q, k, v, 0.0, is_causal, attn_mask=added, scale=scale)
+        additive_mask = SDPAInputs(q, k, v, scale, mask, bias).additive_mask
+        out, logsumexp = FORWARD(
+            q, k, v, 0.0, is_causal, attn_mask=additive_mask, scale=scale
+        )
         if sink is not None:
-            sink = sink[..., 0].to(log_sum)  # (B, H, 1)
-            out.mul_(torch.sigmoid(log_sum - sink)[..., None])
-            log_sum = torch.logaddexp(log_sum, sink)  # (B, H, T)
-        return out, log_sum
+            sink = sink[..., 0].to(logsumexp)  # (B, H, 1)
+            out.mul_(torch.sigmoid(logsumexp - sink)[..., None])
+            logsumexp = torch.logaddexp(logsumexp, sink)  # (B, H, T)
+        return out, logsumexp
 
     @staticmethod
     def setup_context(
@@ -222,63 +224,67 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     @first_derivatives_only
     def backward(
-        ctx: FunctionCtx, upstream: Tensor, _: Tensor
+        ctx: FunctionCtx, grad_output: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, mask, sink, out, log_sum = ctx.saved_tensors
-        x = Prepared(q, k, v, ctx.scale, mask, bias, ctx.is_causal)
-        added = x.added
-        to_q, to_k, to_v = BACKWARD(
-            upstream,
+        q, k, v, bias, mask, sink, out, logsumexp = ctx.saved_tensors
+        x = SDPAInputs(q, k, v, ctx.scale, mask, bias, ctx.is_causal)
+        additive_mask = x.additive_mask
+        grad_q, grad_k, grad_v = BACKWARD(
+            grad_output,
             q,
             k,
             v,
             out,
-            log_sum,
+            logsumexp,
             0.0,
             ctx.is_causal,
-            attn_mask=added,
+            attn_mask=additive_mask,
             scale=ctx.scale,
         )
-        # What the backward pass of the softmax subtracts: each row's average of gradients, (B, H, T, 1).
-        average = (upstream * out).sum(-1, keepdim=True, dtype=log_sum.dtype)
-        to_bias = to_sink = None
+        # D of the FlashAttention papers: rowsum(dO * O), (B, H, T, 1).
+        delta = (grad_output * out).sum(-1, keepdim=True, dtype=logsumexp.dtype)
+        grad_bias = grad_sink = None
         if ctx.needs_input_grad[3]:
-            to_bias = _gradient_of_bias(x, added, upstream, average, log_sum)
+            grad_bias = _bias_gradient(x, additive_mask, grad_output, delta, logsumexp)
         if ctx.needs_input_grad[5]:
             # The sink has no value: all it does is to take weight from the others.
-            weight = torch.exp(sink.to(log_sum) - log_sum[..., None])  # (B, H, T, 1)
-            to_sink = -(weight * average).sum(-2, keepdim=True).to(sink)
-        return to_q, to_k, to_v, to_bias, None, to_sink, None, None
+            weight = torch.exp(sink.to(logsumexp) - logsumexp[..., None])  # (B, H, T, 1)
+            grad_sink = -(weight * delta).sum(-2, keepdim=True).to(sink)
+        return grad_q, grad_k, grad_v, grad_bias, None, grad_sink, None, None
 
 
-def _gradient_of_bias(
-    x: Prepared, added: Tensor, upstream: Tensor, average: Tensor, log_sum: Tensor
+def _bias_gradient(
+    x: SDPAInputs,
+    additive_mask: Tensor,
+    grad_output: Tensor,
+    delta: Tensor,
+    logsumexp: Tensor,
 ) -> Tensor:
     """The gradient of the scores, summed over the axes along which the bias was spread, in chunks of queries."""
-    to_bias = torch.zeros_like(x.bias, dtype=log_sum.dtype)
+    grad_bias = torch.zeros_like(x.bias, dtype=logsumexp.dtype)
     num_queries, num_keys = x.q.size(2), x.k.size(2)
     k, v = (
-        y.repeat_interleave(x.q.size(1) // y.size(1), 1).to(log_sum) for y in (x.k, x.v)
+        y.repeat_interleave(x.q.size(1) // y.size(1), 1).to(logsumexp) for y in (x.k, x.v)
     )
     chunk = max(1, SCORES_AT_ONCE // (x.q.shape[:2].numel() * num_keys))
     for start in range(0, num_queries, chunk):
         rows = slice(start, min(start + chunk, num_queries))
-        scores = (x.q[:, :, rows].to(log_sum) * x.scale) @ k.mT  # (B, H, chunk, S)
-        scores += added[:, :, rows] if added.size(2) > 1 else added
+        scores = (x.q[:, :, rows].to(logsumexp) * x.scale) @ k.mT  # (B, H, chunk, S)
+        scores += additive_mask[:, :, rows] if additive_mask.size(2) > 1 else additive_mask
         if x.is_causal:
             # The rows of the causal mask up to the last of these, and the keys that they see.
             future = ~make_causal_mask(rows.stop - start, rows.stop)
             scores[..., : rows.stop].masked_fill_(future, -torch.inf)
             scores[..., rows.stop :] = -torch.inf
-        weights = scores.sub_(log_sum[:, :, rows, None]).exp_()
-        to_scores = upstream[:, :, rows].to(log_sum) @ v.mT
-        to_scores.sub_(average[:, :, rows]).mul_(weights)
-        here = to_bias[:, :, rows] if x.bias.size(2) > 1 else to_bias
-        here += to_scores.sum_to_size(here.shape)
-    return to_bias.to(x.bias)
+        weights = scores.sub_(logsumexp[:, :, rows, None]).exp_()
+        grad_scores = grad_output[:, :, rows].to(logsumexp) @ v.mT
+        grad_scores.sub_(delta[:, :, rows]).mul_(weights)
+        chunk_grad = grad_bias[:, :, rows] if x.bias.size(2) > 1 else grad_bias
+        chunk_grad += grad_scores.sum_to_size(chunk_grad.shape)
+    return grad_bias.to(x.bias)
 
 
-def with_four_axes(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
+def to_4d(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
     """(T, D) -> (1, 1, T, D); (H, T, D) -> (1, H, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
 
     A mask keeps its axes of length 1 where it can; ``leading`` are the leading axes of the queries.

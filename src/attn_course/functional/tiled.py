@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from attn_course.functional.masks import to_additive_mask
-from attn_course.functional.sdpa import first_derivatives_only, with_four_axes
+from attn_course.functional.sdpa import first_derivatives_only, to_4d
 from attn_course.functional.validation import check_mask, check_qkv, check_sizes
 
 # As many heads share a tile: enough for few large operations, few enough for the scores to stay in the cache.
@@ -159,8 +159,8 @@ def tiled_attention(
     check_sizes(query_block=query_block, key_block=key_block)
     leading = q.shape[:-2]
     if mask is not None:
-        mask = with_four_axes(mask, leading=leading)
-    q, k, v = (with_four_axes(x) for x in (q, k, v))
+        mask = to_4d(mask, leading=leading)
+    q, k, v = (to_4d(x) for x in (q, k, v))
     out, _ = _TiledAttention.apply(q, k, v, mask, is_causal, query_block, key_block)
     return out.reshape(*leading, *out.shape[-2:])
 

@@ -15,7 +15,7 @@ from attn_course.functional.validation import (
     check_sizes,
     check_token_ids,
 )
-from attn_course.nn.outputs import Reading
+from attn_course.nn.outputs import ModelOutput
 from attn_course.nn.transformer import EncoderLayer
 
 _POSITIONS = ("rotary", "alibi", "learned")
@@ -128,7 +128,7 @@ class DecoderOnly(nn.Module):
         *,
         mask: Bool[Tensor, "B 1 T"] | None = None,
         need_weights: bool = False,
-    ) -> Reading:
+    ) -> ModelOutput:
         """Show the stream between the layers, and who attended to whom.
 
         Args:
@@ -145,7 +145,7 @@ class DecoderOnly(nn.Module):
             *self._run(ids, mask, need_weights=need_weights), strict=True
         )
         hidden = (*streams[:-1], self.norm(streams[-1]))
-        return Reading(hidden, torch.stack(weights[1:]) if need_weights else None)
+        return ModelOutput(hidden, torch.stack(weights[1:]) if need_weights else None)
 
     def _run(
         self,

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-class Reading(NamedTuple):
+class ModelOutput(NamedTuple):
     """The stream on its way through the layers, and what attended to what."""
 
     hidden: tuple[Float[Tensor, "B S E"], ...]

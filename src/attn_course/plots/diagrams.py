@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attn_course.plots.svg import HEADS, NORMAL, WIDTH, Drawing, Sheet, shape, short
+from attn_course.plots.svg import HEADS, NORMAL, WIDTH, Canvas, Drawing, shape, short
 from attn_course.plots.text import (
     as_mask,
     as_numbers,
@@ -66,7 +66,7 @@ def formula(lit: str | None = None) -> Drawing:
     masked, stacked = lit == "mask", lit == "heads"
     wide = 84 + 54 * masked  # between the brackets
     left, middle = (WIDTH - 186 - wide) / 2, 46 + 12 * stacked
-    sheet = Sheet(middle + (46 if lit is None else 76 + 6 * stacked))
+    sheet = Canvas(middle + (46 if lit is None else 76 + 6 * stacked))
     if stacked:
         for step in (12, 6, 0):
             sheet.box(
@@ -138,7 +138,7 @@ def encoder_decoder(
         )
     source = on_one_line(source)
     tokens = [short(token, 4) for token in source]
-    sheet = Sheet(338)
+    sheet = Canvas(338)
     first, step = 104, 256 / len(tokens)
     middles = [first + step * (s + 0.5) for s in range(len(tokens))]
     half = min(23.0, step / 2 - 2)
@@ -273,7 +273,7 @@ def attention_flow(
     cell = 11.0
     tall, gap = rows * cell, 50
     tops = [34 + i * (tall + gap) for i in range(3)]
-    sheet = Sheet(tops[2] + tall + 18)
+    sheet = Canvas(tops[2] + tall + 18)
     mid = [top + tall / 2 for top in tops]
 
     start = 14.0
@@ -377,7 +377,7 @@ def who_sees_whom(
     cell = min(high, 148 / len(keys))
     head = 20 + 8.8 * max(map(len, answering))
     rows = max(len(queries), len(keys))
-    sheet = Sheet(head + rows * high + 14)
+    sheet = Canvas(head + rows * high + 14)
     down = head + (rows - len(queries)) * high / 2
     up = head + (rows - len(keys)) * high / 2
     at = [down + (t + 0.5) * high for t in range(len(queries))]
@@ -452,7 +452,7 @@ def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Draw
     width = S * cell + pad
     between = (WIDTH - 24 - sum(wide) - 3 * width) / 2
     lefts = [12 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
-    sheet = Sheet(top + tall + 18)
+    sheet = Canvas(top + tall + 18)
     sizes = ((B, S), (B, 1, S), (B, T, S))
     for x, names, size in zip(
         lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True
@@ -543,7 +543,7 @@ def split_heads(
 
     cell, high, top = 27, 24, 44
     tall = rows * high
-    sheet = Sheet(top + tall + 42)
+    sheet = Canvas(top + tall + 42)
 
     def draw(x: float, numbers: np.ndarray) -> None:
         for (t, e), number in np.ndenumerate(numbers):
@@ -600,7 +600,7 @@ def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> 
         raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
     tokens, wide = shape((batch, length, d_in)), shape((batch, length, d_model))
     apart = shape((batch, num_heads, length, d_model // num_heads))
-    sheet = Sheet(430)
+    sheet = Canvas(430)
     centre = WIDTH / 2
     columns = {"q": 80.0, "k": centre, "v": 360.0}
     kinds = {"q": "query", "k": "key", "v": "value"}
@@ -679,7 +679,7 @@ def attention_steps(
     highlighted = _STEPS.get(highlight or "", ())
     tokens, projected = shape((length, d_in)), shape((length, head_dim))
     square = shape((length, length))
-    sheet = Sheet(300)
+    sheet = Canvas(300)
 
     def part(
         x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str
@@ -760,7 +760,7 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
         raise ValueError(
             f"memory of shape {read} must hold as many sequences as x, of shape {own}"
         )
-    sheet = Sheet(348)
+    sheet = Canvas(348)
     stream, source = 376, 64
     left, right = 144, 280
     sheet.arrow((stream, 38), (stream, 312), kind="stream", width=5)
@@ -809,7 +809,7 @@ def norm_orders() -> Drawing:
         pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))
         post-norm: the norm is on the stream, after the addition: norm(x + f(x))
     """
-    sheet = Sheet(304)
+    sheet = Canvas(304)
     for stream, title, formula in (
         (54, "pre-norm", "x + f(norm(x))"),
         (274, "post-norm", "norm(x + f(x))"),
@@ -893,7 +893,7 @@ _ENCODER, _DECODER = 38, 402  # where the two streams run
 
 
 def _whole_transformer() -> Drawing:
-    sheet = Sheet(500)
+    sheet = Canvas(500)
     crossing = 204  # where the memory goes up to the decoder
 
     def outward(stream: float, near: float, wide: float) -> float:
@@ -983,7 +983,7 @@ def _small_transformer(lit: str) -> Drawing:
     top = 12 if lit == "decoding" else 4  # room for the way back
     rows = [top + 72 + 38 * i for i in range(3)]
     bottom = top + 192
-    sheet = Sheet(bottom + 24 + (46 if lit == "decoding" else 38))
+    sheet = Canvas(bottom + 24 + (46 if lit == "decoding" else 38))
 
     def part(
         x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = ""
@@ -1092,7 +1092,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
             f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place"
         )
     found = pairs.index((tokens[-1], behind)) + 1
-    sheet = Sheet(234)
+    sheet = Canvas(234)
     left, wide = 96, 338 / len(tokens)
     middle = [left + (i + 0.5) * wide for i in range(len(tokens))]
     rows = {"tokens": 14, "layer 1": 92, "layer 2": 186}
@@ -1135,7 +1135,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
 def vocabulary() -> Drawing:
     """Draw the colours and shapes of all drawings, each with what it means."""
     step, left, right = 46, 20, 232
-    sheet = Sheet(5 * step + 18)
+    sheet = Canvas(5 * step + 18)
     tensors = {
         "query": "query: asks",
         "key": "key: is found",
@@ -1198,7 +1198,7 @@ def ring(step: int = 0) -> Drawing:
     count = 4
     if step not in range(count):
         raise ValueError(f"step ({step!r}) must be 0, 1, 2 or 3: there are 4 blocks")
-    sheet, words = Sheet(206), []
+    sheet, words = Canvas(206), []
     for rank in range(count):
         x, owner = 10 + 107 * rank, (rank - step) % count
         sheet.text(x + 49, 17, f"process {rank}", kind="quiet")
@@ -1246,7 +1246,7 @@ def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
     count = height // size * (width // size)
     if count > 16:
         raise ValueError(f"size ({size}) makes {count} patches; at most 16 can be drawn")
-    sheet, cell = Sheet(196), 12
+    sheet, cell = Canvas(196), 12
     left, top = 14, 40
     sheet.text(left, 22, "patches", anchor="start", kind="quiet")
     sheet.table(left, top, height, width, "stream", cell=(cell, cell), shades=ink)

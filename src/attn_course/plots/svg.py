@@ -91,7 +91,7 @@ def night_style() -> str:
     return "\n".join(rules)
 
 
-class Sheet:
+class Canvas:
     """A card to draw on. Everything is measured in units of which the card is 440 wide; y grows downwards."""
 
     def __init__(self, height: float) -> None:

@@ -6,7 +6,7 @@ import { Figure, make, number, set, svg, within, write } from "../explore/core.j
 
 /** @typedef {{ name: string, small: string, numbers: Int32Array, head: number }} Map_ head is -1 for an average */
 /** @typedef {[number, number]} Spot a query and a key, or a component; -1 for none */
-/** @typedef {{ maps: Map_[], e: HTMLElement, at: Map<Element, Spot>, stop: any, paint: () => void, mark: (spot: Spot) => void, fit: () => void, next: (event: KeyboardEvent, spot: Spot) => any }} Sheet */
+/** @typedef {{ maps: Map_[], e: HTMLElement, at: Map<Element, Spot>, stop: any, paint: () => void, mark: (spot: Spot) => void, fit: () => void, next: (event: KeyboardEvent, spot: Spot) => any }} Canvas */
 /** @typedef {import("../explore/core.js").Child} Child */
 
 const STYLE = "view.css";
@@ -191,7 +191,7 @@ function start(host) {
   };
 
   // ---- a grid: one canvas for the colours, and over it transparent cells for pointer, keyboard and screen reader
-  /** @param {Map_[]} group @returns {Sheet} */
+  /** @param {Map_[]} group @returns {Canvas} */
   const makeGrid = (group) => {
     const rows = kept(queries), columns = across(), numRows = rows.length, numColumns = columns.length;
     const picture = newCanvas({ class: "cells" }), title = make("p", { class: "quiet title" });
@@ -238,7 +238,7 @@ function start(host) {
     const pen = make("canvas").getContext("2d");
     pen.font = "700 12px system-ui, sans-serif";
     const widest = Math.max(...columns.map((/** @type {number} */ c) => pen.measureText(nameAcross(c)).width));
-    /** @type {Sheet} */
+    /** @type {Canvas} */
     const sheet = {
       maps: group, at, stop: spots[1][1],
       e: make("div", { class: "panel" }, title, box),
@@ -288,7 +288,7 @@ function start(host) {
   };
 
   // ---- lines between two lists of tokens, as thick as the weights
-  /** @param {Map_[]} group @returns {Sheet} */
+  /** @param {Map_[]} group @returns {Canvas} */
   const makeLines = (group) => {
     const sides = [kept(queries), kept(keys)], title = make("p", { class: "quiet title" }), height = 24 * Math.max(sides[0].length, sides[1].length);
     /** @type {Map<Element, Spot>} */
@@ -306,7 +306,7 @@ function start(host) {
     const box = make("div", { class: "box strings" }, make("div", { class: "loom" }, lists[0], drawn, lists[1]));
     /** @type {{ e: any, spot: Spot }[]} */
     let paths = [];
-    /** @type {Sheet} */
+    /** @type {Canvas} */
     const sheet = {
       maps: group, at, stop: lists[0].firstChild,
       e: make("div", { class: "panel" }, title, box),
@@ -405,7 +405,7 @@ function start(host) {
   set(figure.said, { class: "told" });
   const view = make("div", { class: "view", role: "group", "aria-label": data.name }, ...(all > 1 ? [choose] : []), figure.controls, panels, make("div", { class: "below" }, seen, legend), terms, fold, figure.said);
 
-  /** @type {Sheet[]} */
+  /** @type {Canvas[]} */
   let sheets = [];
   let built = "", loud = false, inside = false;
   /** @type {Spot | null} */
@@ -443,7 +443,7 @@ function start(host) {
       return make("div", { class: "table", tabindex: 0, role: "region", "aria-label": `Table of ${title}` }, make("table", {}, make("caption", {}, title), first, make("tbody", {}, ...lines)));
     }));
   };
-  /** @param {Sheet} sheet @param {any} e @param {boolean} focus */
+  /** @param {Canvas} sheet @param {any} e @param {boolean} focus */
   const stopAt = (sheet, e, focus) => {
     if (e !== sheet.stop) sheet.stop.removeAttribute("tabindex"); // taken from what has the focus, it would take that too
     sheet.stop = e;
@@ -494,7 +494,7 @@ function start(host) {
   figure.change = change;
   if (!data.id) figure.remember = () => {};
 
-  /** @param {Event} event @returns {[Sheet, any] | []} */
+  /** @param {Event} event @returns {[Canvas, any] | []} */
   const over = (event) => {
     for (const e of /** @type {Element[]} */ (event.composedPath())) for (const sheet of sheets) if (sheet.at.has(e)) return [sheet, e];
     return [];

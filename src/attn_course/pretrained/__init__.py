@@ -1,6 +1,6 @@
 """Weights that others trained, in our own modules, from BERT to Gemma 3 and gpt-oss. Derived in chapter 17."""
 
-from attn_course.nn.outputs import Reading
+from attn_course.nn.outputs import ModelOutput
 from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert
 from attn_course.pretrained.config import read_config, read_rope
 from attn_course.pretrained.decoder_from_config import (
@@ -45,7 +45,7 @@ __all__ = [
     "LlamaLayer",
     "Marian",
     "MarianTokenizer",
-    "Reading",
+    "ModelOutput",
     "SentenceEncoder",
     "download",
     "find_minilm",

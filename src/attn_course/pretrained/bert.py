@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attn_course.functional.positions import learned_positions
 from attn_course.functional.validation import check_is_flag
-from attn_course.nn.outputs import Reading
+from attn_course.nn.outputs import ModelOutput
 from attn_course.nn.transformer import EncoderLayer
 from attn_course.pretrained.config import read_config
 from attn_course.pretrained.weight_map import load_weight_map, optional_prefix
@@ -102,7 +102,7 @@ class Bert(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         token_types: Int[Tensor, "B S"] | None = None,
         need_weights: bool = False,
-    ) -> Reading:
+    ) -> ModelOutput:
         """Read texts.
 
         Args:
@@ -130,7 +130,7 @@ class Bert(nn.Module):
             x, layer_weights = layer(x, mask=mask, need_weights=need_weights)
             hidden.append(x)
             weights.append(layer_weights)
-        return Reading(tuple(hidden), torch.stack(weights) if need_weights else None)
+        return ModelOutput(tuple(hidden), torch.stack(weights) if need_weights else None)
 
 
 def load_bert(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Bert:

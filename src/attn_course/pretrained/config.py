@@ -54,10 +54,10 @@ def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, 
         raise ValueError(
             f"{path} describes a model of type {their_type!r}, not {model_type!r}"
         )
-    return Config(config, path)
+    return HFConfig(config, path)
 
 
-class Config(dict[str, Any]):
+class HFConfig(dict[str, Any]):
     """What a config.json says, with its path for messages."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
@@ -100,7 +100,7 @@ _YARN_NAMES = {
 _MSCALES = ("mscale", "mscale_all_dim")
 
 
-def read_rope(config: Config, layer_type: str = "full_attention") -> Rope:
+def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
     """What a configuration says of rotary positions in layers of this type.
 
     Raises:

@@ -21,7 +21,7 @@ from attn_course.functional.validation import (
 )
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.multi_head_attention import MultiHeadAttention
-from attn_course.pretrained.config import Config, read_config, read_rope
+from attn_course.pretrained.config import HFConfig, read_config, read_rope
 from attn_course.pretrained.llama import (
     GatedFeedForward,
     LlamaLayer,
@@ -418,7 +418,7 @@ def load_configured(
 
 
 def _make_attention(
-    config: Config, family: _Family, layer_type: str
+    config: HFConfig, family: _Family, layer_type: str
 ) -> ConfiguredAttention:
     d_model, num_heads = config["hidden_size"], config["num_attention_heads"]
     window = None
@@ -441,7 +441,7 @@ def _make_attention(
     )
 
 
-def _make_feed_forward(config: Config, family: _Family) -> nn.Module:
+def _make_feed_forward(config: HFConfig, family: _Family) -> nn.Module:
     d_model, d_ff = config["hidden_size"], config["intermediate_size"]
     if family.has_experts:
         return Experts(
@@ -455,7 +455,7 @@ def _make_feed_forward(config: Config, family: _Family) -> nn.Module:
     return GatedFeedForward(d_model, d_ff, activation=config.activation(*family.activation))
 
 
-def _read_layer_types(config: Config, family: _Family) -> list[str]:
+def _read_layer_types(config: HFConfig, family: _Family) -> list[str]:
     num_layers, types = config["num_hidden_layers"], config.get("layer_types")
     if types is None:  # an older file
         first_local, period = 0, config.get("sliding_window_pattern", family.one_global_of)

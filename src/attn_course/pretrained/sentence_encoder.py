@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.functional.masks import make_padding_mask
-from attn_course.nn.outputs import Reading
+from attn_course.nn.outputs import ModelOutput
 from attn_course.pretrained.bert import Bert
 
 
@@ -55,7 +55,7 @@ class SentenceEncoder(nn.Module):
         mask = make_padding_mask(torch.tensor([len(row) for row in rows]), ids.size(1))
         return ids.to(device), mask.to(device)
 
-    def read(self, texts: Sequence[str], *, need_weights: bool = False) -> Reading:
+    def read(self, texts: Sequence[str], *, need_weights: bool = False) -> ModelOutput:
         """Show what each layer makes of each token, and who attended to whom.
 
         Raises:

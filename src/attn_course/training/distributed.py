@@ -21,7 +21,7 @@ from torch import Tensor
 from attn_course._device import default_device
 
 
-class Processes(NamedTuple):
+class DistributedContext(NamedTuple):
     """How many processes there are, and which of them this is."""
 
     rank: int = 0
@@ -51,11 +51,11 @@ class Processes(NamedTuple):
         return values
 
 
-def find_processes() -> Processes:
+def find_processes() -> DistributedContext:
     """The processes that have been joined by :func:`join_processes`; one if there are none."""
     if not dist.is_initialized():
-        return Processes()
-    return Processes(dist.get_rank(), dist.get_world_size())
+        return DistributedContext()
+    return DistributedContext(dist.get_rank(), dist.get_world_size())
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from attn_course.data.subwords import Subwords
 from attn_course.training.checkpoint import write_atomically
 from attn_course.training.settings import Settings
-from attn_course.training.vocabulary_transfer import count_origins, find_origins
+from attn_course.training.vocabulary_transfer import count_origins, match_pieces
 
 if TYPE_CHECKING:  # a translator knows the names of the files without the corpora
     from attn_course.data.mixture import Text, WordPair
@@ -27,7 +27,7 @@ LOCK = ".lock"  # there while a process trains
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
+def lock_run_dir(folder: Path) -> Iterator[None]:
     """Make the folder if need be; inside, no other process can train in it. Even ``kill -9`` lets go of it.
 
     Raises:
@@ -101,7 +101,7 @@ def prepare_folder(
         theirs = _read_data(folder) if going_on else {}
         data["carried_over"] = theirs.get("carried_over") or {
             name: count_origins(
-                find_origins(
+                match_pieces(
                     Subwords.load(Path(settings.init_from) / name), Subwords(model)
                 )
             )

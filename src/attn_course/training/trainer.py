@@ -48,18 +48,18 @@ from attn_course.training.run_dir import (
     add_metrics,
     describe_text,
     forget_metrics_after,
-    hold_folder,
+    lock_run_dir,
     prepare_folder,
 )
 from attn_course.training.schedule import learning_rate
 from attn_course.training.settings import Settings
 from attn_course.training.shards import Shard, Shards, prepare_shards
-from attn_course.training.vocabulary_transfer import carry_over, find_origins
+from attn_course.training.vocabulary_transfer import match_pieces, transfer_embeddings
 
 Pairs = list[tuple[list[int], list[int]]]
 
 
-class Share(NamedTuple):
+class LocalBatches(NamedTuple):
     """What one process reads in one step."""
 
     batches: list[Batch]
@@ -119,7 +119,7 @@ def train(
         )
     if text is None and not settings.pairs_per_shard:
         text = load_text(settings.corpora, **settings.division)
-    with hold_folder(folder) if processes.is_first else contextlib.nullcontext():
+    with lock_run_dir(folder) if processes.is_first else contextlib.nullcontext():
         return _train(settings, folder, text, stop_at, quiet)
 
 
@@ -133,7 +133,7 @@ def _train(
         data = describe_text(settings, text)
         prepare_folder(folder, settings, data, lambda: zip(*text.train, strict=True))
     processes.wait()
-    run = _Run(settings, folder, text)
+    run = _Trainer(settings, folder, text)
     state = run.state
     end = min(settings.steps, settings.steps if stop_at is None else stop_at)
     if state["step"] >= end:
@@ -169,7 +169,7 @@ def _train(
                     if not quiet:
                         tqdm.write(json.dumps(record))
                 processes.wait()
-                run.forget_averages()
+                run.reset_meters()
             if last or state["step"] % settings.save_every == 0:
                 run.save()
             if last:
@@ -180,7 +180,7 @@ def _train(
     return folder
 
 
-class _Run:
+class _Trainer:
     """One run: the model, the optimizer, and how far they are."""
 
     def __init__(self, settings: Settings, folder: Path, text: Text) -> None:
@@ -212,7 +212,7 @@ class _Run:
         self.model = make_model(settings, len(self.src_subwords), len(self.tgt_subwords))
         resuming = (folder / LAST).exists()
         if settings.init_from and not resuming:
-            self._begin_with(Path(settings.init_from))
+            self._init_from(Path(settings.init_from))
         self.model.to(self.device).train()
         self.average = copy.deepcopy(self.model) if settings.average_decay else None
         self.optimizer = torch.optim.AdamW(
@@ -244,11 +244,11 @@ class _Run:
             DistributedDataParallel(self.model) if self.processes.size > 1 else self.model
         )
         self._cpu_before = self.state["cpu_seconds"] - time.process_time()
-        self.forget_averages(keep_loss=True)
+        self.reset_meters(keep_loss=True)
 
     # -- One step ------------------------------------------------------------------------------------
 
-    def batches(self) -> Iterator[Share]:
+    def batches(self) -> Iterator[LocalBatches]:
         """Batches without end, beginning where the state says, and keeping it: this process's share of each."""
         state = self.state
         positions = self.settings.tokens_per_batch * state["parts"]
@@ -258,7 +258,9 @@ class _Run:
                 for bucket in buckets[state["done"] :]:
                     state["done"] += 1
                     tokens = sum(lengths[i][1] + 1 for i in bucket)
-                    yield Share([self._part(bucket, pairs, n) for n in self.parts], tokens)
+                    yield LocalBatches(
+                        [self._part(bucket, pairs, n) for n in self.parts], tokens
+                    )
                 state["shard"] += 1
                 state["done"] = 0
             state["epoch"] += 1
@@ -277,7 +279,7 @@ class _Run:
         """What is left of this epoch: pairs, their lengths, and what shuffles them. One shard, if all is in memory."""
         seed, shards = f"{self.settings.seed} {self.state['epoch']}", self.text.train
         if not isinstance(shards, Shards):
-            pairs = self._cut_anew() + self._vary_numbers()
+            pairs = self._resample_pieces() + self._vary_numbers()
             yield pairs, [(len(src), len(tgt)) for src, tgt in pairs], Random(seed)
             return
         order = list(range(len(shards)))
@@ -304,7 +306,7 @@ class _Run:
                 f"longest ({settings.longest}) leaves none of the {len(pairs)} pairs to train on"
             )
 
-    def _cut_anew(self) -> Pairs:
+    def _resample_pieces(self) -> Pairs:
         """The pairs for this epoch. A sentence that smaller pieces would make too long stays as it is."""
         dropout, longest = self.settings.subword_dropout, self.settings.longest
         if dropout == 0:
@@ -346,7 +348,9 @@ class _Run:
                 pairs.append(pair)
         return pairs
 
-    def step(self, share: Share, *, wants_to_stop: bool) -> tuple[float, float, bool]:
+    def step(
+        self, share: LocalBatches, *, wants_to_stop: bool
+    ) -> tuple[float, float, bool]:
         """One step of all processes; returns the loss, tokens/s, and whether any process wants to stop."""
         settings, state = self.settings, self.state
         state["step"] += 1
@@ -421,7 +425,7 @@ class _Run:
     def _speed(self) -> float:
         return self._speed_tokens / (time.perf_counter() - self._speed_from)
 
-    def forget_averages(self, *, keep_loss: bool = False) -> None:
+    def reset_meters(self, *, keep_loss: bool = False) -> None:
         """Begin new means of loss and speed."""
         self._speed_from, self._speed_tokens = time.perf_counter(), 0
         if not keep_loss:
@@ -522,7 +526,7 @@ class _Run:
             _set_random_state(states, self.device)
             self.random_states[number] = states
 
-    def _begin_with(self, source: Path) -> None:
+    def _init_from(self, source: Path) -> None:
         if not (source / BEST).is_file():
             raise FileNotFoundError(
                 f"init_from ({str(source)!r}) must be the folder of an earlier run; it has no {BEST}"
@@ -531,15 +535,15 @@ class _Run:
         weights = {name: tensor.float() for name, tensor in weights.items()}
         if self.settings.new_vocabularies:
             own = self.model.state_dict()
-            src = find_origins(Subwords.load(source / SRC_SUBWORDS), self.src_subwords)
-            tgt = find_origins(Subwords.load(source / TGT_SUBWORDS), self.tgt_subwords)
+            src = match_pieces(Subwords.load(source / SRC_SUBWORDS), self.src_subwords)
+            tgt = match_pieces(Subwords.load(source / TGT_SUBWORDS), self.tgt_subwords)
             for name, origins in (
                 ("src_embed.weight", src),
                 ("tgt_embed.weight", tgt),
                 ("to_logits.weight", tgt),
             ):
                 if name in weights:
-                    weights[name] = carry_over(weights[name], own[name], origins)
+                    weights[name] = transfer_embeddings(weights[name], own[name], origins)
         _load_weights_of(source / BEST, self.model, weights)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from attn_course.data.subwords import UNK_ID, Subwords
 
 
-def find_origins(old: Subwords, new: Subwords) -> list[list[int]]:
+def match_pieces(old: Subwords, new: Subwords) -> list[list[int]]:
     """For each piece of the new vocabulary, the old ids that spell it.
 
     That is one id if the old vocabulary has the piece too, several if it cuts it into smaller ones, and none if a
@@ -28,14 +28,14 @@ def count_origins(origins: list[list[int]]) -> dict[str, int]:
     }
 
 
-def carry_over(
+def transfer_embeddings(
     old: Float[Tensor, "V_old E"], new: Float[Tensor, "V E"], origins: list[list[int]]
 ) -> Float[Tensor, "V E"]:
     """A table with the mean of the old rows that spell each piece; where there are none, the new table's own row.
 
     Example:
         >>> old, new = torch.tensor([[1.0], [3.0]]), torch.tensor([[7.0], [8.0], [9.0]])
-        >>> carry_over(old, new, [[1], [0, 1], []])
+        >>> transfer_embeddings(old, new, [[1], [0, 1], []])
         tensor([[3.],
                 [2.],
                 [9.]])

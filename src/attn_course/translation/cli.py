@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
     from attn_course.plots import Picture
     from attn_course.training import Settings
-    from attn_course.translation.translator import Ranked, Translator
+    from attn_course.translation.translator import ScoredTranslation, Translator
 
 RECIPES = Path(__file__).parents[1] / "training" / "recipes"
 _LINES_AT_ONCE = 64
@@ -454,7 +454,7 @@ def translate(
         _say(f"{line.where}{error}; an empty line stands in its place")
         return line._replace(text="", sentences=[], error=error)
 
-    def write(line: _Line, ranked: list[list["Ranked"]]) -> str:
+    def write(line: _Line, ranked: list[list["ScoredTranslation"]]) -> str:
         if as_json:
             return _to_json(translator, line, ranked, alignment=alignment)
         rows = []
@@ -541,9 +541,11 @@ def _search(beam: int, length_reward: float | None, free_numbers: bool) -> dict[
     return search | {"length_reward": length_reward}
 
 
-def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ...]]:
+def _best_lines(
+    ranked: list[list["ScoredTranslation"]], n: int
+) -> list[tuple["ScoredTranslation", ...]]:
     """The best ways to translate a line: a translation of each of its sentences, best sum of scores first."""
-    best: list[tuple[Ranked, ...]] = [()]
+    best: list[tuple[ScoredTranslation, ...]] = [()]
     for options in ranked:
         longer = ((*line, option) for line in best for option in options)
         best = heapq.nlargest(n, longer, key=lambda line: sum(r.score for r in line))
@@ -551,7 +553,7 @@ def _best_lines(ranked: list[list["Ranked"]], n: int) -> list[tuple["Ranked", ..
 
 
 def _write_links(
-    translator: "Translator", line: _Line, choice: tuple["Ranked", ...]
+    translator: "Translator", line: _Line, choice: tuple["ScoredTranslation", ...]
 ) -> str:
     links = []
     for sentence, (translation, *_) in zip(line.sentences, choice, strict=False):
@@ -563,7 +565,11 @@ def _write_links(
 
 
 def _to_json(
-    translator: "Translator", line: _Line, ranked: list[list["Ranked"]], *, alignment: bool
+    translator: "Translator",
+    line: _Line,
+    ranked: list[list["ScoredTranslation"]],
+    *,
+    alignment: bool,
 ) -> str:
     sentences = []
     for source, translations in zip(line.sentences, ranked, strict=True):
@@ -672,7 +678,7 @@ class _Reader:
                 f"({self.longest}): {_short(sentence)}"
             )
 
-    def warn_of_output(self, line: _Line, ranked: list[list["Ranked"]]) -> None:
+    def warn_of_output(self, line: _Line, ranked: list[list["ScoredTranslation"]]) -> None:
         """Say if a translation has a word that the translator knows no letters for."""
         from attn_course.data.subwords import UNK_ID
 

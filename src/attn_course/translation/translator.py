@@ -46,7 +46,7 @@ class Translation(NamedTuple):
     """Ids of the pieces, without beginning and end."""
 
 
-class Ranked(NamedTuple):
+class ScoredTranslation(NamedTuple):
     """One of several translations of a sentence, with what it was ranked by."""
 
     translation: Translation
@@ -156,7 +156,7 @@ class Translator:
         beam_size: int = 5,
         length_reward: float = LENGTH_REWARD,
         copy_numbers: bool = True,
-    ) -> list[list[Ranked]]:
+    ) -> list[list[ScoredTranslation]]:
         """All that a beam has found for each sentence, best first; the first is that of :meth:`translate`.
 
         Args:
@@ -185,11 +185,11 @@ class Translator:
         written = in_batches(search, self.model, sources)
         return [[self._spell(hypothesis) for hypothesis in each] for each in written]
 
-    def _spell(self, hypothesis: Hypothesis) -> Ranked:
+    def _spell(self, hypothesis: Hypothesis) -> ScoredTranslation:
         ids = [i for i in hypothesis.ids.tolist() if i != EOS_ID]
         tokenized = self.tgt_subwords.decode(ids)
         translation = Translation(detokenize_english(tokenized), tokenized, ids)
-        return Ranked(translation, hypothesis.log_prob, hypothesis.score)
+        return ScoredTranslation(translation, hypothesis.log_prob, hypothesis.score)
 
     def read(self, sentence: str) -> list[int]:
         """The ids of a Japanese sentence, without the end.
