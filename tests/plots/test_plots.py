@@ -939,6 +939,6 @@ def test_what_cannot_be_drawn_honestly_is_refused(call, error, message):
 @pytest.mark.bad_input
 def test_a_missing_japanese_font_is_named(monkeypatch):
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
-    monkeypatch.setattr(plots.picture, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots.figure, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install matplotlib-fontja"):
         plots.heatmap([[1.0]], ["本"])

@@ -356,7 +356,7 @@ def test_steps_after_the_last_checkpoint_are_made_again_and_measured_once(tmp_pa
 
 CHILD = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 import attn_course.training.trainer as loop
 from test_training import TEXT, TINY
 step = loop._Trainer.step
@@ -375,7 +375,7 @@ loop.train(TINY, sys.argv[1], text=TEXT, quiet=True)
 
 def start_child(folder, *, slow, pause=30):
     """A process that trains, and waits in one step to be stopped there."""
-    code = CHILD.format(tests=str(Path(__file__).parent), slow=slow, pause=pause)
+    code = CHILD.format(tests=[str(Path(__file__).parent), str(Path(__file__).parents[1])], slow=slow, pause=pause)
     child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
     next(line for line in child.stdout if int(line) == slow - 1)
     return child
@@ -777,7 +777,7 @@ def test_metrics_that_cannot_be_written_are_named_and_those_that_are_there_stay(
 PROCESSES = """
 import os
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from dataclasses import replace
 from pathlib import Path
 import torch
@@ -800,7 +800,7 @@ with open(sys.argv[1] + "/threads" + os.environ["RANK"], "w") as file:
 @pytest.mark.cpu_only("two processes of the CPU, whatever else is there")
 def test_two_processes_are_one_with_the_doubled_batch_and_go_on_like_one(tmp_path):
     script = tmp_path / "two.py"
-    script.write_text(PROCESSES.format(tests=str(Path(__file__).parent)), "utf-8")
+    script.write_text(PROCESSES.format(tests=[str(Path(__file__).parent), str(Path(__file__).parents[1])]), "utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "ATTN_COURSE_DEVICE": "cpu"}
     ended = subprocess.run(

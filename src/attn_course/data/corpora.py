@@ -142,9 +142,7 @@ def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
         _check(Path(path), TATOEBA_ARCHIVE_SHA256)
         return _read_tatoeba(Path(path))
     table = cache_folder() / TATOEBA_TABLE
-    with contextlib.suppress(
-        FileNotFoundError, ValueError
-    ):  # a table that was altered is made again
+    with contextlib.suppress(OSError, ValueError):  # a table that was altered is made again
         _check(table, TATOEBA_TABLE_SHA256)
         return [Pair(*line.split("\t")) for line in _read_lines(table)]
     _make_folder(table.parent)
