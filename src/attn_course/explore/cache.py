@@ -77,18 +77,19 @@ def cache(
     before, last, other = tokens[: written - 1], tokens[written - 1], tokens[written]
     rows = [*range(written - 1), written]
     guess = Guess(
-        f"“{' '.join(tokens[:written])}” is in the cache. Take “{last}” back and let “{other}” follow instead. "
+        f"“{' '.join(tokens[:written])}” is in the cache. Take “{last}” back and add “{other}” instead. "
         "Which keys and values have to be computed?",
         [
-            f"Those of all {written} tokens, for the text is another one.",
-            f"Those of “{other}” alone.",
-            f"Those of “{other}”, once zeros stand where “{last}” was.",
+            f"The keys and values of all {written} tokens, because the text is a different one.",
+            f"Only the key and the value of “{other}”.",
+            f"The key and the value of “{other}”, after “{last}” has been overwritten with zeros.",
         ],
         1,
-        f"Now take “{last}” back, look at what stands in its place, and write “{other}”; then fill the cache.",
-        f"The keys and values of “{' '.join(before)}” have seen nothing of what came after them, so they stand. To "
-        "truncate is to count fewer places as filled: what stands behind is not erased, and nobody reads it. To check "
-        f"it: `small(x[{rows}], make_causal_mask({written}))[0][:{written - 1}]` equals `six[:{written - 1}]`.",
+        f"Now take “{last}” back, look at its place, and add “{other}”. Then fill the cache.",
+        f"The keys and values of “{' '.join(before)}” do not depend on later tokens, so they stay the same. Truncating "
+        "a cache only reduces the number of filled places. The old numbers behind them are not erased, but nobody "
+        f"reads them. To check it: `small(x[{rows}], make_causal_mask({written}))[0][:{written - 1}]` equals "
+        f"`six[:{written - 1}]`.",
     )
     sheet = Canvas(40 + 26 * _ROOM)
     for x, title in ((40, "token"), (150, "key"), (295, "value")):
