@@ -64,7 +64,7 @@ def searchable(page: str, weight: float, cut: Any) -> str:
     text = SECTION.sub(lambda s: f'<section>{re.sub("<[^>]*>", "", s[2])}<h{s[3]} id="{s[1]}"', text)
     text = CODE.sub(r'<div data-pagefind-weight="0.3" \1', MATHS.sub(spelled, text))
     # What a chapter explains in its core counts for more than an optional section.
-    text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.4">', text)
+    text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.7">', text)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
     return (
         f'<html lang="en"><head><title>{title[1]}</title></head>'

@@ -47,10 +47,10 @@ def test_pages_are_written_where_they_differ_and_for_no_other_book(tmp_path, mon
     monkeypatch.setattr(mistakes, "BOOK", tmp_path / "book")
     monkeypatch.setattr(mistakes, "pages", lambda: {"mistakes.md": "new", "mistakes_00.md": "same"})
     mistakes.BOOK.mkdir()
-    (mistakes.BOOK / "mistakes_00.md").write_text("same")
+    (mistakes.BOOK / "mistakes_00.md").write_text("same", "utf-8")
     before = (mistakes.BOOK / "mistakes_00.md").stat().st_mtime_ns
     mistakes.write_pages(SimpleNamespace(srcdir=tmp_path / "another"), None)
     assert not (mistakes.BOOK / "mistakes.md").exists()
     mistakes.write_pages(SimpleNamespace(srcdir=tmp_path), None)
-    assert (mistakes.BOOK / "mistakes.md").read_text() == "new"
+    assert (mistakes.BOOK / "mistakes.md").read_text("utf-8") == "new"
     assert (mistakes.BOOK / "mistakes_00.md").stat().st_mtime_ns == before
