@@ -125,8 +125,8 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
 
 
 _REMEMBERS = (
-    "Called without a mask, or with another one, after a call with a mask, the layer returns something else than a "
-    "layer that is new: a mask belongs to its call, and `self` must not keep it. See section 6.4."
+    "After a call with a mask, a call without a mask or with another mask differs from a new layer. "
+    "A mask belongs to one call, so do not store it in `self`. See section 6.4."
 )
 _KEEPS_SOMETHING = (
     "Called once more with another x, the layer returns something else than a layer that is new: nothing of a call may "
