@@ -22,7 +22,7 @@ LAUNCH = code_cells(CHAPTER)[0].source
 ON_COLAB_ANYWAY = {"torch", "numpy", "matplotlib", "pillow"}
 ON_COLAB_ANYWAY |= {"filelock", "lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
 ON_COLAB_ANYWAY |= {"huggingface-hub", "safetensors", "sentencepiece", "tokenizers", "typer"}
-ON_COLAB_ANYWAY |= {"sentence-transformers", "transformers"}
+ON_COLAB_ANYWAY |= {"sentence-transformers", "transformers", "lazy-loader"}  # the last one comes with scikit-image
 
 
 WITH_WEIGHTS = "17"  # the one chapter that opens weights; no other has Colab load them
