@@ -1193,7 +1193,7 @@ def ring(step: int = 0) -> Drawing:
 
     Example:
         >>> ring(1).text.splitlines()[1]
-        'process 0: q 0 stays, k 3 and v 3 are there and go on to process 1; out 0 takes them in'
+        'process 0 holds q 0, k 3 and v 3; it updates out 0 and sends k 3 and v 3 to process 1'
     """
     count = 4
     if step not in range(count):
@@ -1209,13 +1209,13 @@ def ring(step: int = 0) -> Drawing:
         sheet.labelled(x + 8, 122, 82, 24, "context", f"out {rank}")
         sheet.arrow((x + 49, 64), (x + 49, 122))
         words.append(
-            f"process {rank}: q {rank} stays, k {owner} and v {owner} are there and go on to process "
-            f"{(rank + 1) % count}; out {rank} takes them in"
+            f"process {rank} holds q {rank}, k {owner} and v {owner}; it updates out {rank} and sends "
+            f"k {owner} and v {owner} to process {(rank + 1) % count}"
         )
     for x in (100, 207, 314):  # over the frames
         sheet.arrow((x, 86), (x + 25, 86), kind="flow")
     sheet.arrow((421, 86), (434, 86), (434, 168), (4, 168), (4, 86), (18, 86), kind="flow")
-    sheet.text(220, 188, "keys and values go round, the rest stays")
+    sheet.text(220, 188, "keys and values travel, queries and outputs stay")
     return sheet.finish("Four processes in a ring, and what each of them holds", words)
 
 
