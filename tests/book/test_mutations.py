@@ -371,7 +371,7 @@ MUTATIONS = {
 }
 
 
-def tests_of(file: str) -> Path:
+def find_tests(file: str) -> Path:
     """Return the tests of a module, or of its folder where one file tests them together."""
     if file.startswith("exercises/engine/"):
         name = {"compare.py": "exercise.py", "runner.py": "exercise.py"}.get(Path(file).name, Path(file).name)
@@ -400,7 +400,7 @@ def run_tests_on(mutated: Path, file: str) -> None:
         "-W",
         "ignore::pytest.PytestAssertRewriteWarning",
     ]
-    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(tests_of(file))])
+    code = pytest.main(["-x", "-q", *plain, f"--rootdir={TESTS.parent}", str(find_tests(file))])
     import attn_course
 
     assert Path(attn_course.__file__).is_relative_to(mutated), attn_course.__file__

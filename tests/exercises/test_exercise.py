@@ -228,7 +228,7 @@ def test_what_an_answer_prints_is_heard_once(capsys):
 
     check.scaled_scores(talks)
     said = capsys.readouterr().out
-    assert said.startswith("shapes (3, 7) (5, 7)\nNot right yet. The scores are not scaled")
+    assert said.startswith("shapes (3, 7) (5, 7)\nNot right yet. Your function does not scale the scores")
     assert said.count("shapes") == 1
 
 
