@@ -34,9 +34,8 @@ def test_a_page_shows_no_edit_of_the_solution(pages):
 
 
 def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):
-    assert (
-        "- *changes its input*: What was handed in is something else afterwards. The weights" in pages["mistakes_05.md"]
-    )
+    symptom = "What was handed in is something else afterwards. Your function changes the weights of the caller"
+    assert f"- *changes its input*: {symptom}" in pages["mistakes_05.md"]
 
 
 def test_signs_of_markdown_are_escaped_outside_of_code():

@@ -904,7 +904,7 @@ def test_a_search_is_stepped_through_to_its_end(shown):
 def test_what_is_taken_back_is_left_behind_and_written_over(shown):
     tab = shown(cache())
     rows = part(tab, "cache").locator("tbody tr")
-    tab.get_by_label("Those of “with” alone.").check()
+    tab.get_by_label("Only the key and the value of “with”.").check()
     tab.get_by_role("button", name="Take one back").click()
     wait_for(tab, "cache", "Truncated to 2: nothing was computed and nothing erased. Length 2 of 6: Your journey.")
     assert rows.nth(2).locator("th").inner_text() == "starts"
