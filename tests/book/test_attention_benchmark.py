@@ -230,7 +230,7 @@ def run(bench, monkeypatch, capsys, tmp_path):
 def test_the_command_prints_the_table_with_machine_and_versions_and_records_it(run):
     out, recorded = run("--write")
     assert f"torch {torch.__version__}" in out
-    assert out.count("| at most 1.03 ") > 6
+    assert out.count("| at most 1.1 ") > 6
     assert out.count("The peak beside it: ") == 3
     assert re.search(r"^\| 32 \| .+ to .+\) \|$", out, re.MULTILINE)
     assert recorded.read_text("utf-8").strip() == out.strip()
@@ -273,8 +273,6 @@ def test_recorded_ratios_are_compared_with_the_promises_of_today_without_measuri
     found = bench.judged(recorded, rows)
     expected = recorded.replace("at most 1.05 ✓", "at most 1.03 ✗", 1).replace("at most 1.05 ✓", "")
     assert found == expected.replace("at least 6 ✗", "at least 5 ✓")
-    of_earlier_code = recorded.replace("### A\n", f"### A\n\n{bench.EARLIER_CODE}\n")
-    assert "| a (mask) | 1.04 | 1.00 to 1.05 | 7 | at most 1.03 | 3 |" in bench.judged(of_earlier_code, rows)
 
 
 def test_no_time_at_all_is_refused(bench, monkeypatch, capsys):
@@ -326,10 +324,9 @@ def test_the_page_on_costs_says_what_the_recorded_tables_say(bench):
     assert f"{last['SDPA, window mask'] / last['window']:.0f} times as fast as SDPA with a window mask" in page
     for factor in (factor for row in growth.values() for factor in row.values() if factor >= 5):
         assert f"{factor:.1f} times as long at" in page
-    assert ("so it shows no ✓" in page) == any(bench.EARLIER_CODE in text for text in tables.values())
     for row in bench.rows_of("cpu"):
         if row.limit is not None:
             assert re.search(rf" {re.escape(f'{row.limit:g}')}0? (times|and)", page), row.name
     written = re.search(r"256 new tokens.+\| ([\d,]+) \| [\d.]+ \| (\d+) %", tables[bench.rows_of("cpu")[-1].section])
     assert f"{written[1]} ms / 256 = {number(written[1]) / 256:.0f} ms" in page
-    assert f"reaches only {written[2]} to" in page
+    assert f"reaches only {written[2]} %" in page
