@@ -1,4 +1,4 @@
-"""What this book adds to Sphinx: its address, folded details and guesses, Japanese marked, its bibliography.
+"""What this book adds to Sphinx: its address, folds, Japanese marked, its bibliography.
 
 The links that it makes are in crosslinks.py, its formulas in mathematics.py, its search in searching.py, the small
 figure of its first page in first_answer.py, cells that run in the page in live_cells.py, the translator in the page in
@@ -102,17 +102,6 @@ def hide_empty_verdicts(app: Sphinx, doctree: nodes.document, page: str) -> None
         verdict = "cell_output" in cell["classes"] and "tag_exercise" in cell.parent["classes"]
         if verdict and cell.astext().startswith("Not written yet"):
             cell.parent.remove(cell)
-
-
-def cover_guesses(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Cover the output of a cell with the tag "guess" until the reader has made one."""
-    if app.builder.format != "html":
-        return
-    for output in list(doctree.findall(nodes.container)):
-        if "cell_output" in output["classes"] and "tag_guess" in output.parent["classes"]:
-            opening = '<details class="guess"><summary>Make your guess, then look</summary>'
-            output.insert(0, nodes.raw("", opening, format="html"))
-            output.append(nodes.raw("", "</details>", format="html"))
 
 
 def mark_japanese(body: str) -> str:
@@ -268,7 +257,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("lighter")
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)
-    app.connect("doctree-resolved", cover_guesses)
     app.connect("html-page-context", remove_cards, priority=900)  # after the extension that writes the tags
     app.connect("html-page-context", mend_html, priority=900)  # after the scripts are chosen
     app.connect("build-finished", remove_leftovers)
