@@ -123,17 +123,14 @@ def lines(text: str) -> int:
 
 
 def reading(cell: dict[str, Any], *, folded: bool = False) -> Reading:
-    """What one cell gives to read; with folded, what is hidden until a click (code, outputs) counts too."""
+    """What one cell gives to read; with folded, hidden code counts, too."""
     if cell["cell_type"] == "markdown":
         text = source(cell)
         listings = sum(lines(block[0]) - 2 for block in FENCED.finditer(text))
         return Reading(cells=1, words=len(FENCED.sub("", text).split()), code=listings)
-    tags = set(cell["metadata"].get("tags", []))
-    seen = Reading(cells=1)
-    if folded or not tags & {"hide-input", "hide-cell"}:
+    seen = sum(map(output, cell["outputs"]), Reading(cells=1))
+    if folded or "hide-input" not in cell["metadata"].get("tags", []):
         seen += Reading(code=lines(source(cell)))
-    if folded or not tags & {"hide-output", "hide-cell"}:
-        seen += sum(map(output, cell["outputs"]), Reading())
     return seen
 
 

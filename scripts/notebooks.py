@@ -26,8 +26,6 @@ MEMORY = ROOT / "_build" / ".notebooks"
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KEPT_CELL_METADATA = ("tags", "mystnb")
-# A cell that the website folds is folded elsewhere, too: tag, what JupyterLab hides, and how Colab hides code.
-HIDDEN = {"hide-input": ("source",), "hide-output": ("outputs",), "hide-cell": ("source", "outputs")}
 COLLAPSED = "jp-MarkdownHeadingCollapsed"  # JupyterLab's own mark of a folded section
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -96,9 +94,8 @@ def folding(cell: NotebookNode, name: str) -> dict:
     """Say in JupyterLab's and in Colab's words what stays folded until a reader opens it."""
     if cell.cell_type == "markdown":  # Colab lists the folded sections by an id among the metadata
         return {COLLAPSED: True, "id": name} if cell.metadata.get(COLLAPSED) else {}
-    parts = {part for tag in cell.metadata.get("tags", []) for part in HIDDEN.get(tag, ())}
-    folded = {"jupyter": {f"{part}_hidden": True for part in sorted(parts)}} if parts else {}
-    return folded | ({"cellView": "form"} if "source" in parts else {})
+    hidden = "hide-input" in cell.metadata.get("tags", [])
+    return {"jupyter": {"source_hidden": True}, "cellView": "form"} if hidden else {}
 
 
 def tidy_source(cell: NotebookNode) -> str:
