@@ -74,6 +74,7 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Fold each section that its notebook has collapsed: its heading opens it and says how many minutes it takes.
 
     The section stays a section, so that its number, its anchors and its place in the contents are what they were.
+    A button below the title of the page opens all its folds (details.js).
     """
     path = Path(app.env.doc2path(page))
     if app.builder.format != "html" or path.suffix != ".ipynb":
@@ -88,12 +89,24 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
         parts = cells[detail.start : detail.stop]
         count = sum((minutes.reading(part, folded=True) for part in parts), minutes.Reading()).minutes
         title = section.index(section.next_node(nodes.title))
-        label = f'<span class="detail-label">Detail · {max(1, round(count))} min</span></summary>'
+        label = f'<span class="detail-label">Optional · {max(1, round(count))} min</span></summary>'
         section.insert(title + 1, nodes.raw("", label, format="html"))
         section.insert(title, nodes.raw("", '<details class="detail"><summary>', format="html"))
         section.append(nodes.raw("", "</details>", format="html"))
+    button = '<p class="folds" data-pagefind-ignore><button type="button">Open all folded parts</button></p>'
+    next(doctree.findall(nodes.section)).insert(1, nodes.raw("", button, format="html"))
     for detail in folded.values():
         logger.warning("the section %r is to be folded, but the page has none such", detail.title, location=page)
+
+
+def fold_code(app: Sphinx, doctree: nodes.document) -> None:
+    """Fold the imports of a chapter and all code that has the tag "hide-input"."""
+    for cell in list(doctree.findall(nodes.container)):
+        if {"tag_imports", "tag_hide-input"} & set(cell["classes"]):
+            cell.attributes.pop("hide_mode", None)  # otherwise MyST-NB adds its own fold
+            cell.insert(1, nodes.raw("", "</details>", format="html"))
+            opening = '<details class="source"><summary>Show the code</summary>'
+            cell.insert(0, nodes.raw("", opening, format="html"))
 
 
 def hide_empty_verdicts(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -255,6 +268,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("live_cells")
     app.setup_extension("translating")
     app.setup_extension("lighter")
+    app.connect("doctree-read", fold_code)
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", hide_empty_verdicts)
     app.connect("html-page-context", remove_cards, priority=900)  # after the extension that writes the tags

@@ -14,7 +14,6 @@ document.addEventListener("DOMContentLoaded", () => {
     icon.removeAttribute("title");
     icon.setAttribute("aria-hidden", "true");
   });
-  each("details.hide > summary", (summary) => summary.removeAttribute("aria-label"));
 
   // A triangle in the side bar says what it opens.
   each(".toctree-l1.has-children > details > summary", (summary) => {

@@ -1,5 +1,9 @@
-/* A link that leads to a folded detail, or to anything inside one, opens it first. What a reader has opened is open
-   again after a reload, so that the text is as long as before and the reader's place is where it was. */
+/* Folds: optional sections, hints, solutions and code.
+
+   - A link that leads into a fold opens it.
+   - One button opens or closes all folds of the page, and an optional section also has a button at its end.
+   - After a reload or Back, the folds are as the reader left them, so the text has the same length and the reader's
+     place is the same. */
 (() => {
   const open = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -13,8 +17,7 @@
     if (closed.length) target.scrollIntoView();
   };
 
-  const keep = () => {
-    const folds = [...document.querySelectorAll(".bd-article details")];
+  const keep = (folds) => {
     const key = `attention-course: open folds of ${location.pathname}`;
     try {
       if (performance.getEntriesByType("navigation")[0]?.type !== "navigate")
@@ -29,7 +32,35 @@
     document.addEventListener("visibilitychange", write); // a phone may discard a hidden tab without another word
   };
 
-  document.addEventListener("DOMContentLoaded", () => { keep(); open(); });
+  const addButtons = (folds) => {
+    for (const fold of folds.filter((fold) => fold.matches(".detail"))) {
+      const end = Object.assign(document.createElement("p"), { className: "close-section" });
+      end.append(Object.assign(document.createElement("button"), { type: "button", textContent: "Close this section" }));
+      end.firstChild.addEventListener("click", () => {
+        fold.open = false;
+        fold.parentElement.scrollIntoView();
+        fold.querySelector("summary").focus({ preventScroll: true });
+      });
+      fold.append(end);
+    }
+    const button = document.querySelector(".folds > button");
+    if (!button) return;
+    const allOpen = () => folds.every((fold) => fold.open);
+    const label = () => { button.textContent = `${allOpen() ? "Close" : "Open"} all folded parts`; };
+    button.addEventListener("click", () => {
+      const now = !allOpen();
+      folds.forEach((fold) => { fold.open = now; });
+    });
+    document.addEventListener("toggle", label, true);
+    label();
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const folds = [...document.querySelectorAll(".bd-article details")];
+    keep(folds);
+    addButtons(folds);
+    open();
+  });
   window.addEventListener("hashchange", open);
   // The same link again changes no address, but a reader may have closed the detail meanwhile.
   document.addEventListener("click", (event) => {

@@ -1,4 +1,4 @@
-"""What the book's extension adds to pages: Japanese marked, the first page at its address."""
+"""What the book's extension adds to pages: Japanese marked, code folded, the first page at its address."""
 
 import re
 import sys
@@ -50,6 +50,11 @@ def pages():
     if not (HTML / "index.html").exists():
         pytest.skip("the book is not built: make book")
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted((HTML / "notebooks").glob("*.html"))}
+
+
+def test_the_imports_of_each_chapter_are_folded(pages):
+    folded = re.compile(r'tag_imports[^"]*">\s*<details class="source"><summary>Show the code</summary>')
+    assert [name for name, page in pages.items() if len(folded.findall(page)) != 1] == []
 
 
 def test_an_exercise_that_nobody_has_written_yet_has_no_verdict(pages):

@@ -102,8 +102,10 @@ class Chapter:
 
     @property
     def first(self):
-        """The first cell, which needs no other."""
-        return self.tab.locator(".bd-article .cell").first
+        """The first cell, which needs no other, with its code unfolded."""
+        cell = self.tab.locator(".bd-article .cell").first
+        cell.locator("details").evaluate("(fold) => { fold.open = true; }")
+        return cell
 
     def write(self, cell, code):
         cell.locator(".cell_input pre").evaluate(WRITE, code)

@@ -520,7 +520,7 @@ def test_each_detail_of_a_chapter_is_folded_on_its_page_and_nothing_else(built, 
     ]
     page = (HTML / "notebooks" / f"{chapter.stem}.html").read_text(encoding="utf-8")
     summary = r'<details class="detail"><summary>\s*<h[234]>(.*?)<a class="headerlink".*?</a></h[234]>'
-    label = r'\s*<span class="detail-label">Detail · [1-9]\d* min</span></summary>'
+    label = r'\s*<span class="detail-label">Optional · [1-9]\d* min</span></summary>'
     shown = [unescape(re.sub(r"<[^>]+>", "", title)) for title in re.findall(summary + label, page)]
     plain = str.maketrans("’", "'", "`*")
     assert [title.translate(plain) for title in shown] == [title.translate(plain) for title in collapsed]
@@ -539,12 +539,19 @@ def test_a_detail_is_closed_until_its_heading_is_clicked_and_moves_nothing_above
     assert heading.locator("h2, h3, h4").count() == 1
 
 
-def test_a_detail_opens_by_keyboard(tab, folded):
+def test_a_button_opens_and_closes_all_folds_and_a_detail_closes_at_its_end(tab, folded):
     _, section, _ = folded
-    tab.locator(f"[id='{section}'] > details > summary").focus()
-    for now in (True, False, True):
-        tab.keyboard.press("Enter")
-        assert tab.evaluate(IS_OPEN, section) is now
+    button, closed = tab.locator(".folds > button"), tab.locator(".bd-article details:not([open])")
+    all_closed = closed.count()
+    button.click()
+    assert (closed.count(), button.text_content()) == (0, "Close all folded parts")
+    tab.locator(f"[id='{section}'] .close-section button").click()
+    assert not tab.evaluate(IS_OPEN, section)
+    assert tab.evaluate(IN_VIEW, section)
+    assert button.text_content() == "Open all folded parts"
+    button.click()
+    button.click()
+    assert closed.count() == all_closed
 
 
 def test_a_link_to_a_detail_or_to_a_place_inside_it_opens_it(tab, folded):
