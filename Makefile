@@ -9,14 +9,14 @@ JOBS ?= 2
 OMP_NUM_THREADS ?= 1
 # Matplotlib's list of fonts: it would be lost, with a warning in the notebook, where the home cannot be written to.
 MPLCONFIGDIR ?= $(CURDIR)/.venv/matplotlib
-export OMP_NUM_THREADS MPLCONFIGDIR PYTHON MAKE
+export JOBS OMP_NUM_THREADS MPLCONFIGDIR PYTHON MAKE
 # Every process of a test would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 PY := .venv/bin/python
-# Says what comes, runs it, and leaves a summary in _build; the parts of each command stand there.
-# With STRICT=1, as in CI, tests that do not run for want of a program and warnings of the book are failures.
-CHECKS := $(PY) scripts/checks.py --jobs $(JOBS) $(if $(STRICT),--strict)
+# noxfile.py describes the sessions. With STRICT=1, as in CI, skipped tests and warnings of the book are failures.
+NOX := $(PY) -m nox --sessions
+CHAPTERS := $(if $(ONLY),-- $(ONLY))
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.*' 2>/dev/null)
 
@@ -48,26 +48,26 @@ copy:  ## copy the notebooks into my_notebooks, to write your answers there
 	@$$(command -v $(PY) || command -v python3) scripts/copy_notebooks.py
 
 test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what belongs to one chapter)
-	@$(CHECKS) test $(ONLY)
+	@$(NOX) style unit $(if $(ONLY),,docstrings) bad_input $(if $(ONLY),,book) notebooks site $(CHAPTERS)
 
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
-	@$(CHECKS) check $(ONLY)
+	@$(NOX) style quick
 
 types:  ## check the types in the scripts of the explorable figures and the view (needs node)
 	@command -v npx >/dev/null || { echo "make types: node is needed, and its npx was not found" >&2; exit 1; }
 	@for part in explore plots; do npx --yes --package typescript@5.9.3 tsc --project src/attn_course/$$part || exit; done
 
 tools: .venv/.ready  ## check the tests and scripts: mistakes made in the package on purpose must fail a test
-	@$(CHECKS) tools
+	@$(NOX) tools
 
 seeds: .venv/.ready  ## train networks again with other seeds (ONLY=11: those of one chapter)
-	@$(CHECKS) seeds $(ONLY)
+	@$(NOX) seeds $(CHAPTERS)
 
 machines: .venv/.ready  ## the tests as other processors compute them (ONLY=oldest: one of them)
-	@$(PY) scripts/machines.py --jobs $(JOBS) $(ONLY)
+	@$(NOX) "machines$(if $(ONLY),($(ONLY)))"
 
 accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerator (ONLY=05: one chapter)
-	@$(CHECKS) accelerator $(ONLY)
+	@$(NOX) $(if $(ONLY),,standin placed) placed_notebooks $(CHAPTERS)
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
@@ -75,7 +75,7 @@ notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"
-	@$(CHECKS) gpu $(ONLY)
+	@$(NOX) gpu $(CHAPTERS)
 
 address:  ## for whoever publishes a copy: write its address everywhere (URL=https://github.com/owner/name)
 	@$$(command -v $(PY) || command -v python3) scripts/address.py $(URL)

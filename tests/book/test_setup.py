@@ -165,21 +165,22 @@ def test_a_repository_that_was_moved_is_set_up_anew(clone, tmp_path):
 
 
 @pytest.mark.skipif(MAKE is None, reason="there is no make")
-def test_make_hands_its_chapters_and_jobs_on_and_lets_python_keep_what_it_compiled(clone, tmp_path, monkeypatch):
+def test_make_passes_the_chapters_on_and_lets_python_keep_compiled_files(clone, tmp_path, monkeypatch):
     setup(clone, PYTHON=stand_in(tmp_path))
     executable(clone / ".venv/bin/python", 'echo "$* [$PYTHONDONTWRITEBYTECODE] $MPLCONFIGDIR" >>asked; exit 0')
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("MPLCONFIGDIR", raising=False)
-    for target in ("test", "seeds", "machines", "lab"):
-        assert make(clone, target, "ONLY=05 11", "JOBS=3").returncode == 0
+    for target in ("test", "seeds", "lab"):
+        assert make(clone, target, "ONLY=05 11").returncode == 0
+    assert make(clone, "machines", "ONLY=oldest").returncode == 0
     asked = [line for line in (clone / "asked").read_text("utf-8").splitlines() if "-c" not in line]
     allowed = " --allow-root" if os.geteuid() == 0 else ""
     fonts = clone / ".venv" / "matplotlib"
     assert asked == [
-        f"scripts/checks.py --jobs 3 test 05 11 [] {fonts}",
-        f"scripts/checks.py --jobs 3 seeds 05 11 [] {fonts}",
-        f"scripts/machines.py --jobs 3 05 11 [] {fonts}",
+        f"-m nox --sessions style unit bad_input notebooks site -- 05 11 [] {fonts}",
+        f"-m nox --sessions seeds -- 05 11 [] {fonts}",
         f"-m jupyterlab --LabApp.default_url=/lab/tree/notebooks{allowed} [] {fonts}",
+        f"-m nox --sessions machines(oldest) [] {fonts}",
     ]
 
 
@@ -200,7 +201,7 @@ def test_the_book_is_built_when_a_source_changed_and_its_warnings_are_failures_u
     assert make(clone, "book").returncode == 0
     assert (clone / "builds").read_text("utf-8") == "built\nbuilt\n"
     make(clone, "test", "STRICT=1")
-    assert "scripts/checks.py --jobs 2 --strict test" in (clone / "asked").read_text("utf-8")
+    assert "-m nox --sessions style" in (clone / "asked").read_text("utf-8")
 
 
 def test_what_runs_where_is_wired_together():
