@@ -109,6 +109,16 @@ def fold_code(app: Sphinx, doctree: nodes.document) -> None:
             cell.insert(0, nodes.raw("", opening, format="html"))
 
 
+def fold_measurements(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Fold the tables of measurements, so that the headings of the page on costs stay together."""
+    if page != "book/costs" or app.builder.format != "html":
+        return
+    for section in list(doctree.findall(nodes.section)):
+        if "measured-on-a-cpu" in section.parent.get("ids", ()):
+            section.insert(1, nodes.raw("", "<details><summary>Show the table</summary>", format="html"))
+            section.append(nodes.raw("", "</details>", format="html"))
+
+
 def hide_empty_verdicts(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Leave out what a check says before anything is written: on a page it would only look like a mistake."""
     for cell in list(doctree.findall(nodes.container)):
@@ -260,6 +270,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         app.add_config_value("sitemap_url_scheme", "", "")
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
     app.setup_extension("crosslinks")
+    app.setup_extension("download")
     app.setup_extension("facts")
     app.setup_extension("first_answer")
     app.setup_extension("mathematics")
@@ -270,6 +281,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("lighter")
     app.connect("doctree-read", fold_code)
     app.connect("doctree-resolved", fold_details)
+    app.connect("doctree-resolved", fold_measurements)
     app.connect("doctree-resolved", hide_empty_verdicts)
     app.connect("html-page-context", remove_cards, priority=900)  # after the extension that writes the tags
     app.connect("html-page-context", mend_html, priority=900)  # after the scripts are chosen

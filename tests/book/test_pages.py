@@ -9,6 +9,7 @@ import random
 import re
 import sys
 import threading
+import zipfile
 from contextlib import contextmanager
 from functools import partial
 from html import unescape
@@ -770,3 +771,28 @@ def test_a_first_visit_counts_all_that_the_page_asks_for_and_compresses_what_can
         sizes = first_visit(tab, address, "a%20page.html", tmp_path)
     assert list(sizes) == ["a page.html", "dot.svg", "noise.js"]
     assert 2000 <= sizes["noise.js"] < 2500  # the file has 4003 bytes
+
+
+def test_the_zip_file_holds_the_course_and_nothing_private(built):
+    with zipfile.ZipFile(HTML / "attention-course.zip") as archive:
+        names = set(archive.namelist())
+    assert {
+        f"attention-course/{name}" for name in ("Makefile", "README.md", "notebooks/00_attention_in_one_hour.ipynb")
+    } <= names
+    assert not [name for name in names if re.search(r"/(\.git|\.venv|_build|my_notebooks)/", name)]
+
+
+def test_the_start_page_offers_the_place_where_the_reader_stopped(site, tab):
+    tab.set_viewport_size(NARROW)
+    tab.goto(f"{site}/index.html")
+    tab.evaluate("localStorage.clear()")
+    tab.reload()
+    assert tab.locator(".course-continue").count() == 0
+    tab.goto(f"{site}/notebooks/05_masks_and_dropout.html")
+    tab.locator("h2:visible").nth(2).scroll_into_view_if_needed()
+    tab.evaluate("scrollBy(0, innerHeight)")
+    tab.goto(f"{site}/index.html")
+    link = tab.locator(".course-continue a")
+    assert "Masks and dropout" in link.inner_text()
+    link.click()
+    tab.wait_for_url("**/notebooks/05_masks_and_dropout.html#*")

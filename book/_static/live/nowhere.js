@@ -2,12 +2,13 @@
    that was opened from a folder can load none. */
 (() => {
   const guide = new URL("../../book/how_to_use.html#run-it", document.currentScript.src);
+  const zip = new URL("../../attention-course.zip", document.currentScript.src);
   const { href, pathname } = document.querySelector("a.btn-download-source-button");
   const dialog = Object.assign(document.createElement("dialog"), { className: "live-nowhere" });
   dialog.setAttribute("aria-labelledby", "live-nowhere");
   dialog.innerHTML = `<h2 id="live-nowhere">Run this chapter on your machine</h2>
-    <p>No server runs Python for this page. If you have the course, this command in its folder opens the website with
-      cells that run:</p>
+    <p>No server runs Python for this page. <a href="${zip}" download>Download the course</a>, unzip it, and run this
+      command in its folder. It opens the website with cells that run:</p>
     <pre>make serve LIVE=1</pre>
     <p>You can also download <a href="${href}" download>${pathname.split("/").at(-1)}</a>, the notebook of this page,
       and open it in Jupyter. It needs PyTorch and the package of the course.</p>

@@ -1,0 +1,65 @@
+"""A zip file of the course beside its pages, and the footer with the version, the date and the licences."""
+
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = "attention-course"
+NOT_PUBLISHED = {
+    ".git",
+    ".venv",
+    "_build",
+    "my_notebooks",
+    "node_modules",
+    "__pycache__",
+    ".pytest_cache",
+    ".ruff_cache",
+}
+
+
+def run_git(*arguments: str) -> str | None:
+    """Return git's output, or None outside a repository and without git."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def files() -> list[Path]:
+    """List the files of the course, without what git ignores; outside a repository, without caches and builds."""
+    listed = run_git("ls-files", "-z") if (ROOT / ".git").exists() else None
+    if listed:
+        return [path for name in sorted(listed.split("\0")) if name and (path := ROOT / name).is_file()]
+    paths = (path.relative_to(ROOT) for path in sorted(ROOT.rglob("*")) if path.is_file())
+    return [ROOT / path for path in paths if not NOT_PUBLISHED & set(path.parts) and path.suffix != ".pyc"]
+
+
+def write_zip(app: Sphinx, exception: Exception | None) -> None:
+    if exception or app.builder.format != "html":
+        return
+    with zipfile.ZipFile(Path(app.outdir, f"{FOLDER}.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in files():
+            archive.write(path, f"{FOLDER}/{path.relative_to(ROOT).as_posix()}")
+
+
+def write_footer(app: Sphinx, config: Config) -> None:
+    """Fill the footer. The date is that of the last commit, so that two builds of one state are equal."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    date = (run_git("log", "-1", "--format=%cs") if (ROOT / ".git").exists() else None) or ""
+    config.html_theme_options["extra_footer"] = (
+        f"<p>The Attention Course, version {version}{f', {date.strip()}' if date else ''}. "
+        'Code: MIT License. Text and figures: <a href="https://creativecommons.org/licenses/by/4.0/">CC BY 4.0</a>.</p>'
+    )
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("config-inited", write_footer)
+    app.connect("build-finished", write_zip)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
