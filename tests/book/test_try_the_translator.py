@@ -309,6 +309,7 @@ def test_it_works_without_a_network_once_it_is_there(ready, tab):  # noqa: F811
         ("ｺﾚﾊ ﾎﾝ ﾃﾞｽ｡", "“"),
         ("猫です。犬です。", "The page translates one sentence at a time. This is the first of 2."),
         ("これは😀です。", "The vocabulary does not contain 😀."),
+        ("日本", "its translation of a single word is often wrong."),
     ],
 )  # fmt: skip
 def test_whatever_is_typed_gets_a_sentence(ready, tab, text, help):  # noqa: F811
@@ -348,8 +349,8 @@ def test_the_views_show_python_s_weights(ready, tab, translator):  # noqa: F811
     ):
         tab.check(f"text={kind}")
         view = tab.locator(".attn-view")
-        for index, head in ((0, layers[0, 0]), (9, layers[1].mean(dim=0))):
-            view.locator("input").nth(index).check()
+        for index, head in ((0, layers[-1].mean(dim=0)), (-1, layers[0, -1])):
+            view.locator("input[name=head]").nth(index).check()
             shown = [0.0 if label == "not allowed" else float(label) for label in view.evaluate(read)]
             np.testing.assert_allclose(shown, head.flatten(), rtol=0, atol=0.0006)  # three digits
 
@@ -382,3 +383,14 @@ def test_pieces_appear_one_after_the_other_unless_motion_is_unwelcome(ready, tab
     tab.locator(f"{later} >> nth=-1").wait_for(state="attached")
     tab.wait_for_function("() => !document.querySelector('.try-row .try-later')")
     tab.emulate_media(reduced_motion="reduce")
+
+
+def test_the_form_of_the_start_page_translates_its_sentence(tab, site):  # noqa: F811
+    window = tab.context.new_page()
+    window.set_viewport_size(WIDE)
+    window.goto(f"{site}index.html")
+    form = window.locator(".course-translate")
+    assert form.bounding_box()["y"] < 600  # on the first screen
+    form.locator("button").click()
+    window.locator(".try-status:not(:empty) >> text=“She bought three books at the station yesterday.”").wait_for()
+    window.close()

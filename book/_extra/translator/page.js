@@ -5,13 +5,14 @@
 /** @typedef {import("./worker.js").Node} Node */
 /** @typedef {ReturnType<import("./worker.js").Translator["translate"]>} Translation */
 
+// Each example with its meaning.
 const SENTENCES = [
-  "猫は窓の前で寝ています。",
-  "彼を彼女が助けた。",
-  "雨が降っていたので、私たちは家にいました。",
-  "母は台所で夕食を作っています。",
-  "会議は１４時３０分に始まります。",
-  "私は昨日、鰯を食べました。",
+  ["猫は窓の前で寝ています。", "The cat is sleeping in front of the window."],
+  ["彼を彼女が助けた。", "She helped him."],
+  ["雨が降っていたので、私たちは家にいました。", "It was raining, so we stayed at home."],
+  ["母は台所で夕食を作っています。", "My mother is cooking dinner in the kitchen."],
+  ["会議は１４時３０分に始まります。", "The meeting begins at 2:30 p.m."],
+  ["私は昨日、鰯を食べました。", "I ate sardines yesterday."],
 ];
 
 /**
@@ -57,7 +58,7 @@ export function pack(numbers) {
 }
 
 /**
- * The heads of a layer, and behind them their mean.
+ * The mean of the heads of a layer, and then the heads.
  * @param {number[]} weights
  * @param {number} numHeads
  */
@@ -68,7 +69,7 @@ export function withMean(weights, numHeads) {
     for (let h = 0; h < numHeads; h++) sum += weights[h * size + i];
     return sum / numHeads;
   });
-  return [...weights, ...mean];
+  return [...mean, ...weights];
 }
 
 /**
@@ -84,11 +85,12 @@ function makeView(template, name, layers, queries, keys) {
     ...template.data,
     name,
     label: "weight",
-    layers: layers.map((_, l) => `layer ${l + 1}`),
-    heads: [...Array.from({ length: numHeads }, (_, h) => `head ${h + 1}`), "mean"],
+    // The view opens with the first layer and head: with the mean that the text above it describes.
+    layers: layers.map((_, l) => `layer ${l + 1}`).reverse(),
+    heads: ["mean", ...Array.from({ length: numHeads }, (_, h) => `head ${h + 1}`)],
     queries,
     keys,
-    weights: pack(layers.flatMap((weights) => withMean(weights, numHeads))),
+    weights: pack(layers.map((weights) => withMean(weights, numHeads)).reverse().flat()),
   };
   const numbers = make("script", { type: "application/json" }), script = make("script");
   numbers.textContent = JSON.stringify(data);
@@ -126,7 +128,7 @@ function makeTree(nodes, best, size) {
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" })) lines.setAttribute(name, String(value));
   const box = make("div", { class: "try-nodes", style: `width: ${width}px; height: ${height}px` }, lines);
-  const about = make("p", { class: "try-about" }, "Point at a token, tap it, or move to it with the arrow keys.");
+  const about = make("p", { class: "try-about" }, "Point at a token, tap it, or move to it with the arrow keys. Scroll to the right to see later steps.");
   /** @param {number} i */
   const sentence = (i) => path(i).slice(1).map((at) => nodes[at].text).join(" ").replaceAll(" ·", "");
   /** @param {number} i */
@@ -187,7 +189,8 @@ function makeTree(nodes, best, size) {
 function start(home) {
   const megabytes = home.dataset.megabytes;
   const input = make("textarea", { id: "try-sentence", lang: "ja", rows: 2, autocomplete: "off", spellcheck: "false" });
-  input.value = SENTENCES[0];
+  const asked = new URLSearchParams(location.search).get("sentence"); // from the form of the start page
+  input.value = asked ?? SENTENCES[0][0];
   const button = make("button", { type: "submit", class: "try-go" }, `Load the translator (${megabytes} MB) and translate`);
   const examples = make("div", { class: "try-examples", role: "group", "aria-label": "Example sentences" });
   const progress = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Loading the translator" });
@@ -204,8 +207,8 @@ function start(home) {
   );
   const result = make("div", { class: "try-result" });
   home.replaceChildren(form, result);
-  for (const sentence of SENTENCES) {
-    const choice = make("button", { type: "button", lang: "ja" }, sentence);
+  for (const [sentence, meaning] of SENTENCES) {
+    const choice = make("button", { type: "button" }, make("span", { lang: "ja" }, sentence), make("small", {}, meaning));
     choice.addEventListener("click", () => {
       input.value = sentence;
       if (worker) form.requestSubmit();
@@ -240,6 +243,8 @@ function start(home) {
       form.requestSubmit();
     }
   });
+
+  if (asked !== null) form.requestSubmit();
 
   /** @param {any} data */
   function answer(data) {
@@ -304,7 +309,7 @@ function start(home) {
     const japanese = source.map((token) => make("span", { ...look(token), lang: "ja" }, token.text));
     const note = make("p", { class: "try-about" });
     const S = source.length, T = f.tokens.length, last = f.cross[f.cross.length - 1];
-    const mean = withMean(last, last.length / S / T).slice(-S * T);
+    const mean = withMean(last, last.length / S / T).slice(0, S * T);
     /** @param {number} t */
     const shade = (t) => {
       const row = mean.slice(t * S, (t + 1) * S);

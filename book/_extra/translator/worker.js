@@ -79,6 +79,8 @@ export class Translator {
     if (others.length) says.push(`The page translates one sentence at a time. This is the first of ${others.length + 1}.`);
     if (pieces.length > longest)
       says.push(`This sentence has ${pieces.length} tokens, but the translator learned from sentences of up to ${longest} tokens.`);
+    if (pieces.length <= 2)
+      says.push("The translator learned from whole sentences, so its translation of a single word is often wrong.");
     const unknown = pieces.filter(({ id }) => id === UNKNOWN).map((piece) => piece.text);
     if (unknown.length) says.push(`The vocabulary does not contain ${[...new Set(unknown)].join(" ")}.`);
     return { pieces, says };
