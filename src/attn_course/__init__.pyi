@@ -10,10 +10,8 @@ from .caching import RollingCache as RollingCache
 from .decoding import generate as generate
 from .functional.additive import additive_attention as additive_attention
 from .functional.attention import attention as attention
-from .functional.attention import fused_attention as fused_attention
 from .functional.attention import soft_cap as soft_cap
 from .functional.attention import softmax as softmax
-from .functional.attention import weights_of_rows as weights_of_rows
 from .functional.masks import from_additive_mask as from_additive_mask
 from .functional.masks import from_torch_mask as from_torch_mask
 from .functional.masks import from_transformers_mask as from_transformers_mask
@@ -32,6 +30,8 @@ from .functional.positions import make_rotation as make_rotation
 from .functional.positions import make_sinusoidal_positions as make_sinusoidal_positions
 from .functional.positions import rotate as rotate
 from .functional.quiet_softmax import quiet_softmax as quiet_softmax
+from .functional.sdpa import fused_attention as fused_attention
+from .functional.sdpa import weights_of_rows as weights_of_rows
 from .functional.sliding_window import sliding_window_attention as sliding_window_attention
 from .functional.tiled import attend_block as attend_block
 from .functional.tiled import merge_blocks as merge_blocks

@@ -44,24 +44,24 @@ MUTATIONS = {
         " / total",
     ),
     "fused: scaled by the padded width": (
-        "functional/attention.py",
+        "functional/sdpa.py",
         "scale=1 / math.sqrt(q.size(-1))",
         "scale=width**-0.5",
     ),
     "fused: causal mode when T != S": (
-        "functional/attention.py",
+        "functional/sdpa.py",
         "elif is_causal and num_queries != num_keys:",
         "elif False:",
     ),
     "fused: causal forgotten beside a mask": (
-        "functional/attention.py",
-        "causal if mask is None else mask & causal",
-        "causal if mask is None else mask",
+        "functional/sdpa.py",
+        "mask, is_causal = (causal if mask is None else mask & causal), False",
+        "mask, is_causal = (causal if mask is None else mask), False",
     ),
     "fused: dropout ignored": (
-        "functional/attention.py",
-        "run_sdpa(prepared, dropout_p)",
-        "run_sdpa(prepared, 0.0)",
+        "functional/sdpa.py",
+        "run_sdpa(inputs, dropout_p)",
+        "run_sdpa(inputs, 0.0)",
     ),
     "bias ignored": (
         "functional/attention.py",
@@ -76,17 +76,17 @@ MUTATIONS = {
         "        scores = scores + bias.to(scores.dtype)",
     ),
     "fused: bias ignored": (
-        "functional/attention.py",
+        "functional/sdpa.py",
         "bias=None if bias is None else to_4d(bias.to(q.dtype), leading)",
         "bias=None",
     ),
     "fused: mask ignored beside a bias": (
-        "functional/attention.py",
+        "functional/sdpa.py",
         "mask=None if mask is None else to_4d(mask, leading)",
         "mask=None if mask is None or bias is not None else to_4d(mask, leading)",
     ),
     "fused: causal mode beside a bias": (
-        "functional/attention.py",
+        "functional/sdpa.py",
         "        is_causal=is_causal,\n        sink=",
         "        is_causal=is_causal and bias is None,\n        sink=",
     ),

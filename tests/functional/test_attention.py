@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from shapes import leading_axes, masked_qkv, qkv
+from shapes import masked_qkv, qkv
 from torch.testing import assert_close
 
 from attn_course import (
@@ -19,7 +19,6 @@ from attn_course import (
     attention,
     fused_attention,
     make_causal_mask,
-    make_padding_mask,
     soft_cap,
     softmax,
     tiled_attention,
@@ -224,73 +223,12 @@ def test_a_cap_that_is_not_positive_is_refused(cap):
         attention(x, x, x, softcap=cap)
 
 
-@given(masked_qkv(), st.booleans())
-def test_fused_attention_equals_attention(tensors, is_causal):
+@given(masked_qkv())
+def test_is_causal_hides_what_the_causal_mask_hides(tensors):
     q, k, v, mask = tensors
-    both = mask & make_causal_mask(q.size(-2), k.size(-2)) if is_causal else mask
-    assert_close(fused_attention(q, k, v, mask, is_causal=is_causal), attention(q, k, v, both)[0])
-
-
-@given(qkv(leading=leading_axes))
-def test_fused_causal_attention_is_aligned_bottom_right(tensors):
-    q, k, v = tensors
-    causal = make_causal_mask(q.size(-2), k.size(-2))
-    expected = attention(q, k, v, causal)[0]
-    assert_close(fused_attention(q, k, v, is_causal=True), expected)
-    assert_close(fused_attention(q, k, v, causal), expected)
-
-
-def kernels_of(call):
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        call()
-    return {event.key for event in profile.key_averages() if "scaled_dot_product" in event.key}
-
-
-@pytest.mark.cpu_only("its fused kernel")
-@pytest.mark.parametrize("axes", [(), (3,), (2, 3), (2, 2, 3)], ids=["2-d", "3-d", "4-d", "5-d"])
-@pytest.mark.parametrize(
-    ("name", "make_mask"),
-    [
-        ("none", lambda axes: {}),
-        ("causal", lambda axes: {"is_causal": True}),
-        ("triangular", lambda axes: {"mask": make_causal_mask(11)}),
-        ("same for all", lambda axes: {"mask": torch.rand(11, 11) < 0.8}),
-        ("padding", lambda axes: {"mask": torch.rand(*axes[:1], *[1] * (len(axes[1:]) + 1), 11) < 0.8}),
-        ("each its own", lambda axes: {"mask": torch.rand(*axes, 11, 11) < 0.8}),
-        ("causal and padding", lambda axes: {"is_causal": True, "mask": torch.rand(*[1] * (len(axes) + 1), 11) < 0.8}),
-    ],
-)
-@pytest.mark.parametrize("d_value", [7, 5])
-def test_fused_attention_takes_the_fused_kernel(axes, name, make_mask, d_value):
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(*axes, 11, d) for d in (7, 7, d_value))
-    kernels = kernels_of(lambda: fused_attention(q, k, v, **make_mask(axes)))
-    assert any("flash_attention_for_cpu" in key for key in kernels), kernels
-    assert not any("math" in key for key in kernels), kernels
-
-
-def test_sdpa_called_with_three_axes_falls_back_which_is_why_we_lift_them():
-    q = torch.randn(3, 11, 7)
-    assert any("math" in key for key in kernels_of(lambda: F.scaled_dot_product_attention(q, q, q)))
-
-
-@pytest.mark.cpu_only("its fused kernel")
-def test_a_triangular_mask_is_recognised_as_the_kernels_causal_mode(monkeypatch):
-    seen = {}
-
-    def record(*args, **kwargs):
-        seen.update(kwargs)
-        return original(*args, **kwargs)
-
-    original = F.scaled_dot_product_attention
-    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
-    q = torch.randn(2, 3, 11, 7)
-    fused_attention(q, q, q, make_causal_mask(11))
-    assert seen["is_causal"] is True
-    assert seen["attn_mask"] is None
-    fused_attention(q, q, q, make_padding_mask([11, 7])[:, None])
-    assert seen["is_causal"] is False
-    assert seen["attn_mask"].shape == (2, 1, 1, 11)  # left broadcastable
+    both = mask & make_causal_mask(q.size(-2), k.size(-2))
+    for ours, expected in zip(attention(q, k, v, mask, is_causal=True), attention(q, k, v, both), strict=True):
+        assert torch.equal(ours, expected)
 
 
 # -- A bias ------------------------------------------------------------------------------------------
@@ -350,14 +288,6 @@ def test_the_gradient_reaches_the_bias_on_both_paths(tensors, is_causal):
             assert_close(x, y)
 
 
-def test_a_bias_that_learns_may_be_causal():
-    q, bias = torch.randn(2, 3, 5, 7), torch.randn(5, 5, requires_grad=True)
-    fused = fused_attention(q, q, q, bias=bias, is_causal=True)
-    assert_close(fused, attention(q, q, q, make_causal_mask(5), bias=bias)[0])
-    (gradient,) = torch.autograd.grad(fused.square().sum(), bias)
-    assert torch.equal(gradient.triu(1), torch.zeros(5, 5))
-
-
 @pytest.mark.parametrize("attend", [lambda *a, **b: attention(*a, **b)[0], fused_attention], ids=["attention", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_a_bias_takes_the_type_of_the_queries(attend, dtype):
@@ -369,19 +299,13 @@ def test_a_bias_takes_the_type_of_the_queries(attend, dtype):
     assert_close(out.float(), expected, atol=0.05, rtol=0.05)
 
 
-def test_sdpa_falls_back_for_a_bias_that_learns_which_is_why_we_go_below_it():
-    q, bias = torch.randn(2, 3, 11, 7), torch.randn(11, 11, requires_grad=True)
-    kernels = kernels_of(lambda: F.scaled_dot_product_attention(q, q, q, attn_mask=bias))
-    assert any("math" in key for key in kernels)
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize("attend", [attention, fused_attention])
 def test_a_bias_that_does_not_fit_is_refused(attend):
     q = k = v = torch.zeros(2, 3, 5, 7)
-    with pytest.raises(TypeError, match=r"bias must be floating point, not torch.bool; pass what is hidden as mask"):
+    with pytest.raises(TypeError, match=r"bias must be floating-point, not torch.bool; pass a boolean tensor as mask"):
         attend(q, k, v, bias=torch.ones(5, 5, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"bias must be floating point, not torch.int64$"):
+    with pytest.raises(TypeError, match=r"bias must be floating-point, not torch.int64$"):
         attend(q, k, v, bias=torch.ones(5, 5, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"bias of shape \(5, 4\) must be .* scores \(2, 3, 5, 5\)"):
         attend(q, k, v, bias=torch.ones(5, 4))
@@ -403,14 +327,6 @@ def test_attention_returns_the_weights_that_it_applied_after_dropping():
     assert_close(out, weights @ v)
 
 
-def test_fused_dropout_keeps_the_mean():
-    torch.manual_seed(0)
-    q, k, v = torch.randn(1, 3), torch.randn(5, 3), torch.ones(5, 2)
-    draws = torch.stack([fused_attention(q, k, v, dropout_p=0.4) for _ in range(3000)])
-    assert_close(draws.mean(0), torch.ones(1, 2), atol=0.05, rtol=0)
-    assert draws.std(0).min() > 0.1
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize("attend", [attention, fused_attention])
 @pytest.mark.parametrize(
@@ -421,7 +337,7 @@ def test_fused_dropout_keeps_the_mean():
         (((2, 2, 3), (3, 5, 3), (3, 5, 2)), r"same leading axes: q \(2, 2, 3\), k \(3, 5, 3\)"),
         (((3,), (5, 3), (5, 2)), r"at least two axes"),
         (((2, 3), (0, 3), (0, 2)), r"at least one key"),
-        (((2, 0), (5, 0), (5, 2)), r"at least 1 wide"),
+        (((2, 0), (5, 0), (5, 2)), r"last axis of q and k must not be empty"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(attend, shapes, message):
@@ -435,10 +351,10 @@ def test_shapes_that_do_not_fit_are_refused(attend, shapes, message):
     ("shapes", "message"),
     [
         (((5, 3), (11, 3), (11, 2)), r"enable_gqa needs an axis of heads, \(..., H, T, D\): .*q \(5, 3\)"),
-        (((6, 5, 3), (2, 11, 3), (3, 11, 2)), r"k and v must have as many heads as each other"),
-        (((2, 6, 5, 3), (1, 2, 11, 3), (1, 2, 11, 2)), r"and q the same axes before its heads: .*q \(2, 6, 5, 3\)"),
-        (((6, 5, 3), (4, 11, 3), (4, 11, 2)), r"the heads of k and v \(4\) must divide those of q \(6\)"),
-        (((2, 6, 5, 3), (2, 0, 11, 3), (2, 0, 11, 2)), r"the heads of k and v \(0\) must divide those of q \(6\)"),
+        (((6, 5, 3), (2, 11, 3), (3, 11, 2)), r"k and v must have the same number of heads"),
+        (((2, 6, 5, 3), (1, 2, 11, 3), (1, 2, 11, 2)), r"and q, k and v the same axes before the heads: .*q \(2, 6, 5, 3\)"),
+        (((6, 5, 3), (4, 11, 3), (4, 11, 2)), r"the number of heads of k and v \(4\) must divide that of q \(6\)"),
+        (((2, 6, 5, 3), (2, 0, 11, 3), (2, 0, 11, 2)), r"the number of heads of k and v \(0\) must divide that of q \(6\)"),
     ],
 )
 def test_heads_that_cannot_be_shared_are_refused(attend, shapes, message):

@@ -373,7 +373,7 @@ def turn_stretched(*yarn):
         ),
         (lambda: learned_positions(torch.zeros(7, 3), -1), ValueError, r"num_positions \(-1\) must not be negative"),
         (lambda: rotate(torch.zeros(5, 3)), ValueError, r"the width of x \(3\) must be even and at least 2"),
-        (lambda: rotate(torch.ones(5, 4).long()), TypeError, r"x must be floating point, not torch.int64"),
+        (lambda: rotate(torch.ones(5, 4).long()), TypeError, r"x must be floating-point, not torch.int64"),
         (lambda: rotate(torch.zeros(5, 4), base=-1.0), ValueError, r"base \(-1.0\) must be positive"),
         (
             lambda: rotate(torch.zeros(5, 4), torch.arange(4)),

@@ -372,13 +372,13 @@ def test_dropout_drops_weights_and_leaves_the_sink_its_share():
 @pytest.mark.parametrize("sink", [math.inf, -math.inf, math.nan])
 def test_a_sink_without_a_finite_score_is_refused(attend, sink):
     q = torch.zeros(2, 3, 5, 4)
-    with pytest.raises(ValueError, match=rf"sink \({sink}\) must be finite; None for none"):
+    with pytest.raises(ValueError, match=rf"sink \({sink}\) must be finite; pass None for no sink"):
         attend(q, q, q, sink=sink)
 
 
 @pytest.mark.bad_input
 def test_integers_are_refused_instead_of_rounding_the_sink_to_them():
-    with pytest.raises(TypeError, match=r"x must be floating point, not torch.int64"):
+    with pytest.raises(TypeError, match=r"x must be floating-point, not torch.int64"):
         quiet_softmax(torch.tensor([0, 1]), sink=0.5)
 
 

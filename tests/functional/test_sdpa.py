@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from shapes import masked_qkv
+from shapes import leading_axes, masked_qkv, qkv
 from torch.testing import assert_close
 
 from attn_course import (
@@ -18,6 +18,7 @@ from attn_course import (
     fused_attention,
     make_alibi_bias,
     make_causal_mask,
+    make_padding_mask,
     make_sliding_window_mask,
     tiled_attention,
     weights_of_rows,
@@ -85,18 +86,11 @@ def alibi(axes):
     return make_alibi_bias(axes[-1], T).expand(*[1] * len(axes[:-1]), -1, -1, -1)
 
 
-def reference(q, k, v, *, mask=None, bias=None, is_causal=False, sink=None, enable_gqa=False):
-    if is_causal:
-        causal = make_causal_mask(q.size(-2), k.size(-2))
-        mask = causal if mask is None else mask & causal
-    return attention(q, k, v, mask, bias=bias, sink=sink, enable_gqa=enable_gqa)[0]
-
-
 def assert_fused_and_right(tensors, how, tolerance=None):
     q, k, v = tensors
     out = []
     assert kernels_of(lambda: out.append(fused_attention(q, k, v, **how))) == FUSED
-    expected = reference(q, k, v, **how)
+    expected, _ = attention(q, k, v, **how)
     assert_close(out[0], expected, **tolerance or {})
     learned = [x for x in how.values() if isinstance(x, torch.Tensor) and x.requires_grad]
     inputs = [q, k, v, *learned]
@@ -106,6 +100,40 @@ def assert_fused_and_right(tensors, how, tolerance=None):
     assert ran == FUSED_BACKWARD
     for ours, theirs in zip(gradients, torch.autograd.grad(expected, inputs, upstream), strict=True):
         assert_close(ours, theirs, **tolerance or {"atol": 2e-5, "rtol": 1e-4})
+
+
+@given(masked_qkv(), st.booleans())
+def test_fused_attention_equals_attention(tensors, is_causal):
+    q, k, v, mask = tensors
+    both = mask & make_causal_mask(q.size(-2), k.size(-2)) if is_causal else mask
+    assert_close(fused_attention(q, k, v, mask, is_causal=is_causal), attention(q, k, v, both)[0])
+
+
+@given(qkv(leading=leading_axes))
+def test_fused_causal_attention_is_aligned_bottom_right(tensors):
+    q, k, v = tensors
+    causal = make_causal_mask(q.size(-2), k.size(-2))
+    expected = attention(q, k, v, causal)[0]
+    assert_close(fused_attention(q, k, v, is_causal=True), expected)
+    assert_close(fused_attention(q, k, v, causal), expected)
+
+
+def test_a_triangular_mask_is_recognised_as_the_kernels_causal_mode(monkeypatch):
+    seen = {}
+
+    def record(*args, **kwargs):
+        seen.update(kwargs)
+        return original(*args, **kwargs)
+
+    original = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
+    q = torch.randn(2, 3, 11, 7)
+    fused_attention(q, q, q, make_causal_mask(11))
+    assert seen["is_causal"] is True
+    assert seen["attn_mask"] is None
+    fused_attention(q, q, q, make_padding_mask([11, 7])[:, None])
+    assert seen["is_causal"] is False
+    assert seen["attn_mask"].shape == (2, 1, 1, 11)  # left broadcastable
 
 
 @pytest.mark.parametrize("axes", [(), (3,), (2, 3), (2, 2, 3)], ids=["2-d", "3-d", "4-d", "5-d"])
@@ -283,7 +311,7 @@ def test_without_the_private_operators_the_numbers_and_gradients_are_the_same(fo
     if sink is not None:
         how["sink"] = torch.full((3,), sink).requires_grad_()
     inputs = [q, k, v, *(x for x in how.values() if isinstance(x, torch.Tensor) and x.requires_grad)]
-    expected = reference(q, k, v, **how)
+    expected, _ = attention(q, k, v, **how)
     monkeypatch.setattr(kernels, operator, None)
     out = fused_attention(q, k, v, **how)
     assert_close(out, expected)
@@ -306,7 +334,7 @@ def test_functional_gradients_go_through_a_sink_and_a_learned_bias():
 @pytest.mark.bad_input
 def test_a_sink_under_vmap_is_refused_in_one_sentence():
     q, k, v = (x.detach() for x in make_qkv((2, 3)))
-    with pytest.raises(NotImplementedError, match=r"does not go under torch.vmap: hand it the axis .* leading axis"):
+    with pytest.raises(NotImplementedError, match=r"torch.vmap does not work with fused_attention .* leading axis"):
         torch.vmap(lambda *qkv: fused_attention(*qkv, sink=torch.zeros(3)))(*(x[None] for x in (q, k, v)))
 
 
@@ -324,7 +352,7 @@ def test_a_second_derivative_is_refused_and_not_left_out(form, upstream):
     out = FIRST_ONLY[form](q, k, v)
     loss = out.sum() if upstream == "constant" else out.square().sum()
     (gradient,) = torch.autograd.grad(loss, q, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"no second derivatives: use attention|derivative .* is not implemented"):
+    with pytest.raises(RuntimeError, match=r"no second derivatives; use attention|derivative .* is not implemented"):
         (loss + gradient.square().sum()).backward()
 
 
@@ -366,7 +394,7 @@ def test_dropout_drops_what_is_seen_only(form):
     q, k, _ = make_qkv((2, 3))
     how = MASKS[form]((2, 3))
     dropped = fused_attention(q, k, torch.eye(S).expand(2, 3, S, S), dropout_p=0.5, **how)
-    weights = reference(q, k, torch.eye(S).expand(2, 3, S, S), **how)
+    weights, _ = attention(q, k, torch.eye(S).expand(2, 3, S, S), **how)
     assert_close(dropped[dropped != 0], 2 * weights[dropped != 0])
     assert (dropped == 0).any()
 
@@ -387,9 +415,9 @@ def test_weights_of_rows_are_those_rows_of_the_weights(tensors, is_causal, data)
     assert_close(weights_of_rows(q, k, as_tensor, mask, bias=bias, is_causal=is_causal), expected)
 
 
-def test_weights_of_rows_with_grouped_heads_and_sinks():
+def test_weights_of_rows_with_grouped_heads_sinks_and_a_soft_cap():
     q, k, v = make_qkv((2, 4), num_kv_heads=2)
-    how = {"sink": torch.randn(4), "enable_gqa": True}
+    how = {"sink": torch.randn(4), "softcap": 0.5, "enable_gqa": True}
     expected = attention(q, k, v, make_causal_mask(T), **how)[1]
     assert_close(weights_of_rows(q, k, [7, 0, 7], is_causal=True, **how), expected[..., [7, 0, 7], :])
 
@@ -409,17 +437,19 @@ def test_weights_of_a_few_rows_cost_no_memory_for_all_of_them():
 
 
 @pytest.mark.bad_input
-def test_rows_that_are_no_queries_are_refused():
+def test_weights_of_rows_refuses_indices_of_no_query():
     q, k, _ = make_qkv((2, 3))
-    with pytest.raises(ValueError, match=r"rows must be from -11 to 10, for 11 queries, but one is 11"):
+    with pytest.raises(ValueError, match=r"query_indices must be from -11 to 10 for 11 queries, but one of them is 11"):
         weights_of_rows(q, k, [0, 11])
-    with pytest.raises(ValueError, match=r"rows must be from -11 to 10, for 11 queries, but one is -12"):
+    with pytest.raises(
+        ValueError, match=r"query_indices must be from -11 to 10 for 11 queries, but one .* -12"
+    ):
         weights_of_rows(q, k, [-12])
-    with pytest.raises(TypeError, match=r"rows must be integers, not torch.float32"):
+    with pytest.raises(TypeError, match=r"query_indices must be integers, not torch.float32"):
         weights_of_rows(q, k, [0.0])
-    with pytest.raises(TypeError, match=r"rows must be integers, not torch.bool"):
+    with pytest.raises(TypeError, match=r"query_indices must be integers, not torch.bool"):
         weights_of_rows(q, k, torch.ones(11, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"rows of shape \(1, 2\) must have one axis"):
+    with pytest.raises(ValueError, match=r"query_indices of shape \(1, 2\) must have one axis"):
         weights_of_rows(q, k, torch.zeros(1, 2, dtype=torch.long))
     with pytest.raises(ValueError, match=r"mask of shape \(2, 11\) must be \(T, S\)"):
         weights_of_rows(q, k, [0, 1], torch.ones(2, 11, dtype=torch.bool))

@@ -296,7 +296,7 @@ def test_blocks_above_the_diagonal_are_skipped():
 @pytest.mark.parametrize("attend", [attention, fused_attention, tiled_attention, attend_block])
 def test_integers_are_refused_instead_of_rounding_weights_to_them(attend):
     q, k = torch.ones(2, 3, 5, dtype=torch.int64), torch.ones(2, 7, 5, dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"q, k and v must be floating point, not torch.int64"):
+    with pytest.raises(TypeError, match=r"q, k and v must be floating-point, not torch.int64"):
         attend(q, k, k)
 
 

@@ -484,7 +484,7 @@ def with_pruned_bias(layer):
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.ones(5, 5).bool()),
             TypeError,
-            r"bias must be floating point, not torch.bool",
+            r"bias must be floating-point, not torch.bool",
         ),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), positions=torch.arange(4)),
@@ -526,7 +526,7 @@ def with_pruned_bias(layer):
             (
                 lambda wrong=wrong: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=wrong),
                 TypeError,
-                r"need_weights \(" + told + r"\) must be True, False, or a list or tensor of the rows whose weights",
+                r"need_weights \(" + told + r"\) must be True, False, or a list or tensor with the indices of queries",
             )
             for wrong, told in ((1, "1"), (None, "None"), ("all", "'all'"), (2.0, "2.0"))
         ),
@@ -534,14 +534,14 @@ def with_pruned_bias(layer):
             (
                 lambda wrong=wrong: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=wrong),
                 TypeError,
-                r"rows must be integers, not torch.bool",
+                r"need_weights must be integers, not torch.bool",
             )
             for wrong in ([True, False], torch.tensor(True), torch.ones(5, dtype=torch.bool))
         ),
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=torch.tensor(1)),
             ValueError,
-            r"rows of shape \(\) must have one axis",
+            r"need_weights of shape \(\) must have one axis",
         ),
         *(
             (lambda kind=kind, change=change: change(kind(8, 2)).to_torch(), ValueError, message)
@@ -584,7 +584,7 @@ def with_pruned_bias(layer):
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(1, 5, 8), need_weights=[0, 5]),
             ValueError,
-            r"rows must be from -5 to 4, for 5 queries, but one is 5",
+            r"need_weights must be from -5 to 4 for 5 queries, but one of them is 5",
         ),
     ],
 )

@@ -17,12 +17,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from attn_course.functional.attention import fused_attention
 from attn_course.functional.context_parallel import (
     decode_attention,
     ring_attention,
     ulysses_attention,
 )
+from attn_course.functional.sdpa import fused_attention
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 from attn_course.testing.memory import peak_bytes
 

@@ -1,48 +1,40 @@
-"""Scaled dot-product attention.
+"""Scaled dot-product attention, by its definition.
 
-Derived in chapters 2 (softmax), 3 (attention), 6 (fused_attention), 16 (weights_of_rows) and 17 (soft_cap).
-
-:func:`attention` is the definition: it returns the output and the weights. :func:`fused_attention`
-computes the same output through PyTorch's fused kernel, which never stores the weights;
-:func:`weights_of_rows` computes those of a few queries beside it.
+Derived in chapters 2 (softmax), 3 (attention) and 17 (soft_cap). The fast path is in
+:mod:`attn_course.functional.sdpa`.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.functional.masks import make_causal_mask, to_additive_mask
+from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
-from attn_course.functional.sdpa import SDPAInputs, run_sdpa, to_4d
 from attn_course.functional.validation import (
     check_attention,
     check_positive,
     check_probability,
-    check_row_numbers,
-    read_value,
 )
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-    r"""Turn scores into positive weights that sum to one, larger scores getting more.
+    r"""Turn scores into positive weights that sum to 1.
 
-    Computes $e^{x_i - m} / \sum_j e^{x_j - m}$ with $m = \max_j x_j$. Subtracting the maximum changes
-    nothing, since it cancels, and keeps every exponent at or below 0, so nothing overflows (Blanchard
-    et al. 2021, doi:10.1093/imanum/draa038).
+    Computes $e^{x_i - m} / \sum_j e^{x_j - m}$ with $m = \max_j x_j$. The maximum cancels, so subtracting it does
+    not change the result. It keeps every exponent at or below 0, so nothing overflows (Blanchard et al. 2021,
+    doi:10.1093/imanum/draa038).
 
-    A row of -inf has no largest score to lead with: where ``torch.softmax`` gives NaN, this gives zeros,
-    forward and backward.
+    A row in which every score is -inf gets zeros, in the output and in the gradient. ``torch.softmax`` returns NaN.
 
     Args:
         x: scores of any shape.
-        dim: the axis that sums to one.
+        dim: the axis along which the weights sum to 1.
 
     Returns:
-        Weights of the shape and type of ``x``.
+        Weights with the shape and type of ``x``.
 
     Example:
         >>> softmax(torch.tensor([0.0, 1000.0]))
@@ -61,13 +53,13 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
 
 
 def soft_cap(x: Float[Tensor, "..."], cap: float) -> Float[Tensor, "..."]:
-    r"""Keep numbers between ``-cap`` and ``cap``, leaving small ones nearly as they are.
+    r"""Limit numbers to the range from ``-cap`` to ``cap``; small numbers barely change.
 
     Computes $c \tanh(x / c)$, for scores or logits (Gemma Team 2024, arXiv:2408.00118, section 2).
 
     Args:
         x: numbers of any shape.
-        cap: the size that none reaches.
+        cap: c, the limit.
 
     Raises:
         ValueError: if ``cap`` is not positive.
@@ -87,12 +79,13 @@ def attention(
     mask: Bool[Tensor, "..."] | None = None,
     *,
     bias: Float[Tensor, "..."] | None = None,
-    sink: float | Float[Tensor, "H"] | None = None,
-    enable_gqa: bool = False,
+    is_causal: bool = False,
     softcap: float | None = None,
+    sink: float | Float[Tensor, "H"] | None = None,
     dropout_p: float = 0.0,
+    enable_gqa: bool = False,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
-    r"""Average the values, weighting each by how well its key matches the query.
+    r"""Return a weighted average of the values; a value's weight says how well its key matches the query.
 
     Computes $\mathrm{softmax}(QK^\top/\sqrt{D})\,V$ (Vaswani et al. 2017, arXiv:1706.03762, eq. 1).
 
@@ -100,26 +93,28 @@ def attention(
         q: queries (..., T, D).
         k: keys (..., S, D).
         v: values (..., S, Dv).
-        mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
-            broadcastable to (..., T, S). A query that may attend to nothing gets zeros. What is hidden must be
-            numbers all the same: a value that holds NaN reaches every query, for 0 times NaN is NaN, and so does
-            a key in :func:`fused_attention` and :func:`~attn_course.tiled_attention`, which add -inf to its score.
-        bias: numbers added to the scaled scores, shaped like a mask; -inf hides, as False in a mask does.
-        sink: a score that takes weight and has no value, as in :func:`~attn_course.quiet_softmax`: one number,
-            or one (H,) for each head of ``q`` (..., H, T, D). The weights then sum to less than 1.
-        enable_gqa: let each of the G heads of ``k`` and ``v`` (..., G, S, D) serve H / G heads of ``q``
-            (..., H, T, D): the first the first H / G, and so on.
-        softcap: bend the scaled scores by :func:`soft_cap` before anything is added or hidden. No fused kernel of
-            PyTorch does this.
-        dropout_p: probability of dropping a weight, from 0 up to but not including 1.
+        mask: True where a query may attend to a key. The shape is (T, S), or has as many axes as ``q`` and broadcasts
+            to (..., T, S). A query that may attend to nothing gets zeros. Hidden keys and values must not hold NaN:
+            0 times NaN is NaN, so a hidden value with NaN reaches every query. In :func:`~attn_course.fused_attention`
+            and :func:`~attn_course.tiled_attention`, a hidden key with NaN does so, too.
+        bias: numbers that are added to the scaled scores, shaped like a mask. -inf hides a key, like False in a mask.
+        is_causal: hide the future, in addition to ``mask``. The last query is aligned with the last key, as in
+            :func:`~attn_course.make_causal_mask`.
+        softcap: apply :func:`soft_cap` to the scaled scores, before the bias and the mask.
+        sink: a score without a value that takes some of the weight, so that the weights sum to less than 1: one
+            number, or a tensor (H,) with one for each head of ``q`` (..., H, T, D). See
+            :func:`~attn_course.quiet_softmax`.
+        dropout_p: probability of dropping a weight, at least 0 and below 1.
+        enable_gqa: let each of the G heads of ``k`` and ``v`` (..., G, S, D) serve H / G neighbouring heads of ``q``
+            (..., H, T, D).
 
     Returns:
-        The output (..., T, Dv) and the weights (..., T, S) that it was made with, after dropping.
+        The output (..., T, Dv) and the weights (..., T, S), after dropout.
 
     Raises:
         ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, ``softcap`` is
             not positive, or ``dropout_p`` is outside [0, 1).
-        TypeError: if the mask is not boolean, or the bias not floating point.
+        TypeError: if the mask is not boolean, or the bias is not floating-point.
 
     Example:
         >>> q, k, v = torch.zeros(1, 4), torch.zeros(2, 4), torch.eye(2)
@@ -130,8 +125,7 @@ def attention(
     check_probability(dropout_p, "dropout_p")
     if enable_gqa:
         k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
-    # Unit-variance q and k give scores of variance D; rescaled, the softmax stays soft. The
-    # queries are rescaled, not the scores: there are fewer of them.
+    # Dividing q, which is smaller than the scores, gives scores of variance 1 if q and k have variance 1.
     scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
     if softcap is not None:
         check_positive(softcap, "softcap")
@@ -140,186 +134,10 @@ def attention(
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
+    if is_causal:
+        future = ~make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+        scores = scores.masked_fill(future, -math.inf)
     weights = softmax(scores) if sink is None else quiet_softmax(scores, sink=sink)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p)
     return weights @ v, weights
-
-
-def fused_attention(
-    q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*groups S D"],
-    v: Float[Tensor, "*groups S Dv"],
-    mask: Bool[Tensor, "..."] | None = None,
-    *,
-    bias: Float[Tensor, "..."] | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-    sink: float | Float[Tensor, "H"] | None = None,
-    enable_gqa: bool = False,
-) -> Float[Tensor, "*batch T Dv"]:
-    r"""Compute the output of :func:`attention` by PyTorch's fused kernel, without ever storing the weights.
-
-    ``F.scaled_dot_product_attention`` takes its fused kernel only for some forms of input and falls back
-    to slow general code for the others, silently. This function brings its inputs into a form that is
-    fused: four axes, values as wide as queries, a mask that is left broadcastable, and the kernel's own
-    causal mode when that is what the mask says. Where PyTorch's function would fall back nevertheless, it calls
-    the kernel below it: for a bias that learns, for a sink, for a mask beside ``is_causal``. On a GPU it
-    always calls PyTorch's function, or computes a sink's weights as :func:`attention` does.
-
-    NaN in a query, or in all keys that it sees, can end as zeros, because PyTorch's kernel for the CPU takes a row
-    of NaN for an empty one; :func:`attention` gives NaN. To look for NaN, ask a layer for its weights.
-
-    A huge number that ``bias`` adds to all keys of a query spoils the gradients. PyTorch's kernel for the CPU keeps
-    the logarithm of each row's sum for the backward pass, and float32 rounds it to the size of that number. The output
-    stays right, but the gradients differ from those of :func:`attention` by 0.03 % at ±1e4 and by 2 % at ±1e6, and at
-    ±1e9 or the type's minimum they are S times too large. To hide all keys of a query, use ``mask`` or -inf.
-
-    The kernel has no second derivatives and no forward-mode derivatives: for those use :func:`attention`, or a layer
-    with ``need_weights=True``.
-
-    Args:
-        q: queries (..., T, D).
-        k: keys (..., S, D).
-        v: values (..., S, Dv).
-        mask: as in :func:`attention`.
-        bias: as in :func:`attention`.
-        is_causal: hide the future, in addition to ``mask``. Aligned bottom-right like
-            :func:`~attn_course.make_causal_mask`, not top-left as in PyTorch.
-        dropout_p: probability of dropping a weight, from 0 up to but not including 1. No fused kernel for
-            the CPU drops weights: it falls back.
-        sink: as in :func:`attention`.
-        enable_gqa: as in :func:`attention`.
-
-    Returns:
-        The output (..., T, Dv).
-
-    Raises:
-        ValueError: if shapes do not fit or ``dropout_p`` is outside [0, 1).
-        TypeError: if the mask is not boolean, or the bias not floating point.
-
-    Example:
-        >>> q = k = v = torch.eye(2)
-        >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first sees itself alone
-        True
-    """
-    sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
-    check_probability(dropout_p, "dropout_p")
-    num_queries, num_keys = q.size(-2), k.size(-2)
-    if num_queries == 1:
-        is_causal = False  # the newest query sees every key
-    elif is_causal and num_queries != num_keys:
-        causal = make_causal_mask(num_queries, num_keys, device=q.device)
-        mask, is_causal = (causal if mask is None else mask & causal), False
-    elif mask is not None and _is_causal_mask(mask, num_queries, num_keys):
-        mask, is_causal = None, True
-
-    leading, d_value = q.shape[:-2], v.size(-1)
-    width = max(q.size(-1), d_value)
-    prepared = SDPAInputs(
-        # Zeros appended to q and k add nothing to a score; those appended to v are cut off again.
-        *(to_4d(_widen(x, width)) for x in (q, k, v)),
-        scale=1 / math.sqrt(q.size(-1)),
-        mask=None if mask is None else to_4d(mask, leading),
-        bias=None if bias is None else to_4d(bias.to(q.dtype), leading),
-        is_causal=is_causal,
-        sink=None if sink is None else to_4d(sink.expand(*leading, 1, 1)),
-    )
-    out = run_sdpa(prepared, dropout_p)[..., :d_value]
-    return out.reshape(*leading, num_queries, d_value)
-
-
-def weights_of_rows(
-    q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*groups S D"],
-    rows: Sequence[int] | Int[Tensor, "R"],
-    mask: Bool[Tensor, "..."] | None = None,
-    *,
-    bias: Float[Tensor, "..."] | None = None,
-    is_causal: bool = False,
-    sink: float | Float[Tensor, "H"] | None = None,
-    enable_gqa: bool = False,
-) -> Float[Tensor, "*batch R S"]:
-    """Compute the weights of some queries only: what a reader can look at, beside a fused output.
-
-    Writing all weights down costs more than the fused attention itself; those of a few rows cost next to nothing.
-
-    Args:
-        q: queries (..., T, D), all of them.
-        k: keys (..., S, D).
-        rows: which queries, R numbers from 0 to T - 1, or negative ones counted from the end.
-        mask: as in :func:`attention`, for all queries.
-        bias: as in :func:`attention`, for all queries.
-        is_causal: hide the future, in addition to ``mask``; aligned bottom-right.
-        sink: as in :func:`attention`.
-        enable_gqa: as in :func:`attention`.
-
-    Returns:
-        The weights (..., R, S): those rows of what :func:`attention` returns.
-
-    Raises:
-        ValueError: if the shapes do not fit, or there is no such row.
-        TypeError: if the rows are not integers, the mask is not boolean, or the bias not floating point.
-
-    Example:
-        >>> q = k = torch.eye(3)
-        >>> weights_of_rows(q, k, [0, -1], is_causal=True)
-        tensor([[1.0000, 0.0000, 0.0000],
-                [0.2645, 0.2645, 0.4711]])
-    """
-    sink = check_attention(q, k, k, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
-    num_queries, num_keys = q.size(-2), k.size(-2)
-    rows = check_row_numbers(rows, num_queries).to(q.device)
-    mask, bias = (
-        x if x is None or x.size(-2) == 1 else x.index_select(-2, rows)
-        for x in (mask, bias)
-    )
-    if is_causal:
-        seen = (
-            torch.arange(num_keys, device=q.device)
-            <= rows[:, None] + num_keys - num_queries
-        )
-        mask = seen if mask is None else mask & seen
-
-    q = q.index_select(-2, rows) / math.sqrt(q.size(-1))  # (..., R, D)
-    if enable_gqa:  # the rows of all heads that share keys, below each other
-        shared_by = q.size(-3) // k.size(-3)
-        q = q.unflatten(-3, (-1, shared_by)).flatten(-3, -2)  # (..., G, H / G * R, D)
-    # As few rows as these are multiplied faster than a transposed view of the keys is read.
-    scores = q @ k.contiguous().mT
-    if enable_gqa:
-        scores = scores.unflatten(-2, (shared_by, len(rows))).flatten(
-            -4, -3
-        )  # (..., H, R, S)
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
-    if mask is not None:
-        scores = scores + to_additive_mask(mask, scores.dtype)
-    if sink is not None:
-        return quiet_softmax(scores, sink=sink)
-    sees_nothing = (scores.detach().amax(-1) == -math.inf).any()
-    # PyTorch's softmax is faster, but gives NaN for a row of -inf.
-    if read_value(sees_nothing) is False:
-        return torch.softmax(scores, -1)
-    return softmax(scores)
-
-
-def _widen(x: Tensor, width: int) -> Tensor:
-    # F.pad copies even when there is nothing to append. The kernel wants the numbers of one vector to be
-    # neighbours in memory, which those of a transposed view are not.
-    if x.size(-1) < width:
-        return F.pad(x, (0, width - x.size(-1)))
-    return x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)
-
-
-def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
-    # A corner and a diagonal rule out most other masks before all T * S elements are compared. On a GPU reading
-    # the answer would stall the queue of kernels, and its fused kernels take a mask.
-    return (
-        num_queries == num_keys > 0
-        and mask.shape == (num_queries, num_keys)
-        and mask.device.type == "cpu"
-        and read_value(mask[-1, 0]) is True
-        and not mask.diagonal(1).any()
-        and torch.equal(mask, make_causal_mask(num_queries))
-    )

@@ -1,28 +1,207 @@
-"""The fused kernel of the CPU, for inputs that PyTorch's own function would not give it. Used by chapters 14 and 16.
+"""Scaled dot-product attention by the fused kernel. Derived in chapters 6 (fused_attention) and 16 (weights_of_rows).
 
-The private operators of PyTorch are named here and nowhere else in the package. Where a release has none of them, or
-others, the same numbers are computed without them.
+:func:`fused_attention` computes the output of :func:`attn_course.attention` without storing the weights, and
+:func:`weights_of_rows` computes the weights of chosen queries. This file is the only one that names the private
+operators of PyTorch behind the kernel for the CPU. A PyTorch release without these operators gets the same numbers from
+slower code.
 """
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from attn_course.functional.attention import soft_cap, softmax
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
+from attn_course.functional.validation import (
+    check_attention,
+    check_positive,
+    check_probability,
+    check_query_indices,
+    read_value,
+)
+
+
+def fused_attention(
+    q: Float[Tensor, "*batch T D"],
+    k: Float[Tensor, "*groups S D"],
+    v: Float[Tensor, "*groups S Dv"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    sink: float | Float[Tensor, "H"] | None = None,
+    dropout_p: float = 0.0,
+    enable_gqa: bool = False,
+) -> Float[Tensor, "*batch T Dv"]:
+    r"""Compute the output of :func:`~attn_course.attention` by PyTorch's fused kernel, which never stores the weights.
+
+    ``F.scaled_dot_product_attention`` uses its fused kernel only for some inputs, and slow general code for all
+    others, without a warning. So this function brings its inputs into the form that the kernel needs: four axes, values
+    as wide as queries, a mask that still broadcasts, and the causal mode of the kernel where the mask is causal. On the
+    CPU, it calls the kernel directly for the inputs that PyTorch's function would refuse to fuse: a bias with a
+    gradient, a sink, and a mask with ``is_causal``. On a GPU it calls PyTorch's function, or the definition if there is
+    a sink.
+
+    NaN: if a query or all keys that it sees hold NaN, the output of this query can be zeros instead of NaN, because
+    PyTorch's kernel for the CPU mistakes the row for an empty one. To search for NaN, ask a layer for its weights.
+
+    Large biases: a bias that adds a huge number to all keys of a query spoils the gradients, but not the output. The
+    kernel for the CPU stores the logsumexp of each row in float32, which rounds it. The gradients are wrong by 0.03 %
+    at ±1e4 and by 2 % at ±1e6, and S times too large at ±1e9. To hide all keys of a query, use ``mask`` or -inf.
+
+    Derivatives: the kernel has no second derivatives and no forward-mode derivatives. :func:`~attn_course.attention`
+    has both, and so has a layer with ``need_weights=True``.
+
+    Args:
+        q, k, v, mask, bias, is_causal, sink, enable_gqa: as in :func:`~attn_course.attention`. There is no ``softcap``,
+            because no fused kernel of PyTorch has one.
+        dropout_p: as in :func:`~attn_course.attention`. No fused kernel for the CPU drops weights, so PyTorch uses its
+            general code there.
+
+    Returns:
+        The output (..., T, Dv).
+
+    Raises:
+        ValueError: if shapes do not fit, or ``dropout_p`` is outside [0, 1).
+        TypeError: if the mask is not boolean, or the bias is not floating-point.
+
+    Example:
+        >>> q = k = v = torch.eye(2)
+        >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first token sees only itself
+        True
+    """
+    sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
+    check_probability(dropout_p, "dropout_p")
+    num_queries, num_keys = q.size(-2), k.size(-2)
+    if num_queries == 1:
+        is_causal = False  # a single query is the newest one and sees every key
+    elif is_causal and num_queries != num_keys:
+        causal = make_causal_mask(num_queries, num_keys, device=q.device)
+        mask, is_causal = (causal if mask is None else mask & causal), False
+    elif mask is not None and _is_causal_mask(mask, num_queries, num_keys):
+        mask, is_causal = None, True
+
+    leading, d_value = q.shape[:-2], v.size(-1)
+    width = max(q.size(-1), d_value)
+    inputs = SDPAInputs(
+        # Zeros appended to q and k add nothing to the scores; those appended to v are removed again below.
+        *(to_4d(_widen(x, width)) for x in (q, k, v)),
+        scale=1 / math.sqrt(q.size(-1)),
+        mask=None if mask is None else to_4d(mask, leading),
+        bias=None if bias is None else to_4d(bias.to(q.dtype), leading),
+        is_causal=is_causal,
+        sink=None if sink is None else to_4d(sink.expand(*leading, 1, 1)),
+    )
+    out = run_sdpa(inputs, dropout_p)[..., :d_value]
+    return out.reshape(*leading, num_queries, d_value)
+
+
+def weights_of_rows(
+    q: Float[Tensor, "*batch T D"],
+    k: Float[Tensor, "*groups S D"],
+    query_indices: Sequence[int] | Int[Tensor, "R"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    softcap: float | None = None,
+    sink: float | Float[Tensor, "H"] | None = None,
+    enable_gqa: bool = False,
+) -> Float[Tensor, "*batch R S"]:
+    """Compute the weights of some queries only.
+
+    All weights cost more time than the fused attention itself. The weights of a few queries cost almost nothing.
+
+    Args:
+        query_indices: the R queries, as numbers from 0 to T - 1, or negative numbers counted from the end.
+        q, k, mask, bias, is_causal, softcap, sink, enable_gqa: as in :func:`~attn_course.attention`, with all queries.
+            There is no dropout.
+
+    Returns:
+        The weights (..., R, S): these rows of the weights that :func:`~attn_course.attention` returns.
+
+    Raises:
+        ValueError: if the shapes do not fit, ``softcap`` is not positive, or there is no such query.
+        TypeError: if the indices are not integers, the mask is not boolean, or the bias is not floating-point.
+
+    Example:
+        >>> q = k = torch.eye(3)
+        >>> weights_of_rows(q, k, [0, -1], is_causal=True)
+        tensor([[1.0000, 0.0000, 0.0000],
+                [0.2645, 0.2645, 0.4711]])
+    """
+    sink = check_attention(q, k, k, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
+    num_queries, num_keys = q.size(-2), k.size(-2)
+    indices = check_query_indices(query_indices, num_queries).to(q.device)
+    mask, bias = (
+        x if x is None or x.size(-2) == 1 else x.index_select(-2, indices)
+        for x in (mask, bias)
+    )
+    if is_causal:
+        positions = indices[:, None] + num_keys - num_queries
+        causal = torch.arange(num_keys, device=q.device) <= positions
+        mask = causal if mask is None else mask & causal
+
+    q = q.index_select(-2, indices) / math.sqrt(q.size(-1))  # (..., R, D)
+    if enable_gqa:  # stack the queries of all heads that share keys
+        group_size = q.size(-3) // k.size(-3)
+        q = q.unflatten(-3, (-1, group_size)).flatten(-3, -2)  # (..., G, H / G * R, D)
+    # For so few queries, a contiguous copy of the keys is faster than a transposed view.
+    scores = q @ k.contiguous().mT
+    if enable_gqa:
+        scores = scores.unflatten(-2, (group_size, len(indices)))
+        scores = scores.flatten(-4, -3)  # (..., H, R, S)
+    if softcap is not None:
+        check_positive(softcap, "softcap")
+        scores = soft_cap(scores, softcap)
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if mask is not None:
+        scores = scores + to_additive_mask(mask, scores.dtype)
+    if sink is not None:
+        return quiet_softmax(scores, sink=sink)
+    has_empty_row = (scores.detach().amax(-1) == -math.inf).any()
+    # PyTorch's softmax is faster, but returns NaN for a row of -inf.
+    if read_value(has_empty_row) is False:
+        return torch.softmax(scores, -1)
+    return softmax(scores)
+
+
+def _widen(x: Tensor, width: int) -> Tensor:
+    # F.pad copies even if it appends nothing. The kernel needs vectors that are contiguous in memory.
+    if x.size(-1) < width:
+        return F.pad(x, (0, width - x.size(-1)))
+    return x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)
+
+
+def _is_causal_mask(mask: Tensor, num_queries: int, num_keys: int) -> bool:
+    # One corner and one diagonal rule out most other masks before all T * S elements are compared. On a GPU, reading
+    # the answer would stall the queue of kernels, and the fused kernels there accept a mask.
+    return (
+        num_queries == num_keys > 0
+        and mask.shape == (num_queries, num_keys)
+        and mask.device.type == "cpu"
+        and read_value(mask[-1, 0]) is True
+        and not mask.diagonal(1).any()
+        and torch.equal(mask, make_causal_mask(num_queries))
+    )
+
 
 # Number of scores recomputed at once for the bias gradient (2**20 float32 = 4 MiB).
 SCORES_AT_ONCE = 2**20
 
 
 def _find_operator(schema: str) -> Any:
-    """PyTorch's operator with this signature, None where it has none or one with another."""
+    """Return PyTorch's operator with this signature, or None if there is no such operator."""
     name = schema.removeprefix("aten::").partition("(")[0]
     try:
         operator = getattr(torch.ops.aten, name).default
@@ -31,7 +210,7 @@ def _find_operator(schema: str) -> Any:
     return operator if str(operator._schema) == schema else None
 
 
-# The fused kernel, which returns the logarithm of each row's sum of exponentials beside its output, and its gradient.
+# The fused kernel returns its output and the logsumexp of each row of scores. BACKWARD is its gradient.
 FORWARD = _find_operator(
     "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., "
     "bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)"
@@ -45,15 +224,15 @@ BACKWARD = _find_operator(
 
 @dataclass(frozen=True)
 class SDPAInputs:
-    """Inputs of attention in the form that the kernel wants.
+    """Inputs of attention in the form that the kernel needs.
 
     Args:
-        q: (B, H, T, D); the numbers of one vector are neighbours in memory, here and in ``k`` and ``v``.
-        k, v: (B, G, S, D), as wide as the queries; H is a multiple of G.
-        scale: what the scores are multiplied by.
-        mask: True where a query may attend; four axes, broadcastable to (B, H, T, S).
-        bias: additive_mask to the scores; four axes, broadcastable, of the type of ``q``.
-        is_causal: hide the future, in addition to ``mask``; T must equal S.
+        q: (B, H, T, D). Each vector is contiguous in memory, here and in ``k`` and ``v``.
+        k, v: (B, G, S, D), as wide as the queries. H is a multiple of G.
+        scale: the factor of the scores.
+        mask: True where a query may attend, with four axes, broadcastable to (B, H, T, S).
+        bias: numbers added to the scores, with four axes, broadcastable to (B, H, T, S), of the type of ``q``.
+        is_causal: hide the future, in addition to ``mask``. T must equal S.
         sink: a score without a value for each head of each sequence, (B, H, 1, 1).
     """
 
@@ -68,24 +247,22 @@ class SDPAInputs:
 
     @property
     def additive_mask(self) -> Tensor | None:
-        """Mask and bias as one tensor of numbers to be additive_mask to the scores."""
-        return (
-            self.bias
-            if self.mask is None
-            else to_additive_mask(self.mask, self.q.dtype, bias=self.bias)
-        )
+        """Mask and bias as one tensor of numbers that is added to the scores."""
+        if self.mask is None:
+            return self.bias
+        return to_additive_mask(self.mask, self.q.dtype, bias=self.bias)
 
 
 def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
-    """Call ``F.scaled_dot_product_attention``, or the kernel below it where that function would fall back.
+    """Call ``F.scaled_dot_product_attention``, or the kernel directly where that function would use general code.
 
-    The kernel of the CPU can do more than the function in front of it lets through: it takes a mask and hides the
-    future as well, skipping what is hidden; and as its backward pass needs only the logarithm of each row's sum, a
-    bias can have a gradient and a row can have a sink.
+    The kernel for the CPU can do more than PyTorch's function allows. It accepts a mask and the causal mode together,
+    and skips what is hidden. Its backward pass needs only the logsumexp of each row, so a bias can have a gradient and
+    a row can have a sink.
 
     Args:
         x: the inputs.
-        dropout_p: probability of dropping a weight; no fused kernel of the CPU drops any.
+        dropout_p: probability of dropping a weight. No fused kernel for the CPU drops weights.
 
     Returns:
         The output (B, H, T, D).
@@ -109,12 +286,12 @@ def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
         x.q,
         x.k,
         x.v,
-        # A boolean mask goes as it is: as numbers it would take four times the memory.
+        # A boolean mask stays boolean: as numbers it would need four times the memory.
         attn_mask=x.mask if x.bias is None else x.additive_mask,
         is_causal=x.is_causal,
         dropout_p=dropout_p,
         scale=x.scale,
-        # Under torch.jit.trace sizes are tensors, and so is what comparing them gives.
+        # Under torch.jit.trace, sizes are tensors, and so is the result of comparing them.
         enable_gqa=bool(x.q.size(1) != x.k.size(1)),
     )
 
@@ -129,36 +306,35 @@ def _attend_by_definition(x: SDPAInputs, dropout_p: float) -> Tensor:
 
 
 def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
-    # The kernel divides by the number of queries: without any, it would end the process.
+    # The kernel divides by the number of queries, so an empty input would crash the process.
     has_operators = FORWARD is not None and BACKWARD is not None
     return has_operators and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
 
 
 def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tuple]:
-    """Let a backward pass run once, and raise an error where its result is differentiated again.
+    """Decorate a backward pass so that differentiating its result again raises an error.
 
-    PyTorch's ``once_differentiable`` raises none if the incoming gradient is a constant, as that of a sum is. A
-    gradient penalty would then be left out without a word.
+    PyTorch's ``once_differentiable`` raises no error if the incoming gradient is a constant, such as the gradient of a
+    sum. Then a gradient penalty would silently have no effect.
     """
 
     @functools.wraps(backward)
     def run(ctx: FunctionCtx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         with torch.no_grad():
             gradients = backward(ctx, *grad_outputs)
-        if (
-            not torch.is_grad_enabled()
-        ):  # without create_graph nothing can be differentiated again
+        # Without create_graph, nothing can be differentiated again.
+        if not torch.is_grad_enabled():
             return gradients
-        given = [x for x in gradients if x is not None]
+        tensors = [x for x in gradients if x is not None]
         sources = [x for x in (*ctx.saved_tensors, *grad_outputs) if x is not None]
-        marked = iter(_NoSecondDerivative.apply(len(given), *given, *sources))
+        marked = iter(_NoSecondDerivative.apply(len(tensors), *tensors, *sources))
         return tuple(None if x is None else next(marked) for x in gradients)
 
     return run
 
 
 class _NoSecondDerivative(torch.autograd.Function):
-    """The first tensors as they are; an error where a gradient comes back."""
+    """Return the first ``number`` tensors unchanged; raise an error in the backward pass."""
 
     generate_vmap_rule = True
 
@@ -173,15 +349,15 @@ class _NoSecondDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, *grad_outputs: Tensor) -> None:
         raise RuntimeError(
-            "this form of attention has no second derivatives: use attention, or a layer with need_weights=True"
+            "this kind of attention has no second derivatives; use attention, or a layer with need_weights=True"
         )
 
 
 class _FusedAttention(torch.autograd.Function):
-    """The kernel with a sink in each row, and with the gradients of the sink and of a bias.
+    """The kernel with a sink in each row, and with gradients of the sink and of the bias.
 
-    With the sink in its row's sum, the output shrinks by a factor that is known; and since the kernel's backward pass
-    takes weights to be exponentials of scores minus the logarithm of that sum, it needs only to be handed the larger.
+    A sink enlarges the sum of its row, so the output shrinks by a known factor. The backward pass of the kernel
+    computes the weights as exp(score - logsumexp), so it only needs the larger logsumexp.
     """
 
     @staticmethod
@@ -216,9 +392,8 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> None:
         raise NotImplementedError(
-            "fused_attention with a sink, with a bias that learns, or with is_causal and "
-            "a mask does not go under torch.vmap: hand it the axis over which you map "
-            "as one more leading axis of q, k and v"
+            "torch.vmap does not work with fused_attention if there is a sink, a bias that needs a gradient, or a mask "
+            "with is_causal; pass the mapped axis as a leading axis of q, k and v"
         )
 
     @staticmethod
@@ -247,7 +422,7 @@ class _FusedAttention(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             grad_bias = _bias_gradient(x, additive_mask, grad_output, delta, logsumexp)
         if ctx.needs_input_grad[5]:
-            # The sink has no value: all it does is to take weight from the others.
+            # The sink has no value; it only takes weight from the keys.
             weight = torch.exp(sink.to(logsumexp) - logsumexp[..., None])  # (B, H, T, 1)
             grad_sink = -(weight * delta).sum(-2, keepdim=True).to(sink)
         return grad_q, grad_k, grad_v, grad_bias, None, grad_sink, None, None
@@ -260,7 +435,7 @@ def _bias_gradient(
     delta: Tensor,
     logsumexp: Tensor,
 ) -> Tensor:
-    """The gradient of the scores, summed over the axes along which the bias was spread, in chunks of queries."""
+    """Compute the gradient of the scores in chunks of queries, and sum it over the axes that the bias lacks."""
     grad_bias = torch.zeros_like(x.bias, dtype=logsumexp.dtype)
     num_queries, num_keys = x.q.size(2), x.k.size(2)
     k, v = (
@@ -272,7 +447,7 @@ def _bias_gradient(
         scores = (x.q[:, :, rows].to(logsumexp) * x.scale) @ k.mT  # (B, H, chunk, S)
         scores += additive_mask[:, :, rows] if additive_mask.size(2) > 1 else additive_mask
         if x.is_causal:
-            # The rows of the causal mask up to the last of these, and the keys that they see.
+            # Keys up to the last query of the chunk need a triangle; all later keys are hidden.
             future = ~make_causal_mask(rows.stop - start, rows.stop)
             scores[..., : rows.stop].masked_fill_(future, -torch.inf)
             scores[..., rows.stop :] = -torch.inf
@@ -287,7 +462,7 @@ def _bias_gradient(
 def to_4d(x: Tensor, leading: tuple[int, ...] | None = None) -> Tensor:
     """(T, D) -> (1, 1, T, D); (H, T, D) -> (1, H, T, D); (A, B, H, T, D) -> (A * B, H, T, D).
 
-    A mask keeps its axes of length 1 where it can; ``leading`` are the leading axes of the queries.
+    A mask keeps its axes of length 1 if possible. ``leading`` are the leading axes of the queries.
     """
     if x.dim() > 4:
         if leading is not None and x.shape[:-3].numel() > 1:

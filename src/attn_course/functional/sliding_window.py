@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attn_course.functional.attention import fused_attention
 from attn_course.functional.masks import make_sliding_window_mask
+from attn_course.functional.sdpa import fused_attention
 from attn_course.functional.validation import check_qkv, check_window
 
 # How many queries attend together, to their windows' union: few waste time on calls, many on hidden keys.

@@ -1,4 +1,4 @@
-"""What several modules ask of their inputs: each check raises early and says the values and the rule."""
+"""Checks of inputs that several modules share. Each error message names the values and the rule."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def read_value(x: Tensor) -> bool | int | float | None:
-    """Read the only number of a tensor; None where there is none to read.
+    """Return the only number of a tensor, or None if its value is unknown.
 
-    There is none while PyTorch compiles, exports or traces the code, under ``torch.vmap``, and in tensors without
-    data. Who asks must then go the way that is right for every value.
+    The value is unknown while PyTorch compiles, exports or traces the code, under ``torch.vmap``, and in tensors
+    without data. The caller must then do what is right for every value.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return None
@@ -22,7 +22,7 @@ def read_value(x: Tensor) -> bool | int | float | None:
 
 
 def check_is_tensor(x: Tensor, name: str) -> None:
-    """Refuse arrays, lists and numbers, and nested tensors, which have no shape (B, T, E)."""
+    """Raise an error for arrays, lists, numbers and nested tensors, which have no shape (B, T, E)."""
     if not isinstance(x, Tensor):
         raise TypeError(
             f"{name} must be a tensor, not {type(x).__name__}; torch.as_tensor makes one"
@@ -35,7 +35,7 @@ def check_is_tensor(x: Tensor, name: str) -> None:
 
 
 def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> None:
-    """Refuse queries, keys and values whose axes do not belong together."""
+    """Raise an error if the shapes or types of q, k and v do not fit together."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_is_tensor(x, name)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
@@ -46,7 +46,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> N
             f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}"
         )
     if q.size(-1) == 0:
-        raise ValueError(f"q and k must be at least 1 wide: {shapes}")
+        raise ValueError(f"the last axis of q and k must not be empty: {shapes}")
     if k.size(-2) != v.size(-2):
         raise ValueError(
             f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}"
@@ -74,7 +74,7 @@ def check_attention(
     sink: float | Tensor | None = None,
     enable_gqa: bool = False,
 ) -> Tensor | None:
-    """Refuse inputs of attention that do not belong together; the result is the sink, broadcastable to the scores."""
+    """Raise an error if inputs of attention do not fit together; return the sink, broadcastable to the scores."""
     check_qkv(q, k, v, enable_gqa=enable_gqa)
     scores_shape = (*q.shape[:-1], k.size(-2))
     if mask is not None:
@@ -89,18 +89,18 @@ def _check_groups(q: Tensor, k: Tensor, v: Tensor, shapes: str) -> None:
         raise ValueError(f"enable_gqa needs an axis of heads, (..., H, T, D): {shapes}")
     if k.size(-3) != v.size(-3) or not q.shape[:-3] == k.shape[:-3] == v.shape[:-3]:
         raise ValueError(
-            f"k and v must have as many heads as each other, and q the same axes before its heads: {shapes}"
+            f"k and v must have the same number of heads, and q, k and v the same axes before the heads: {shapes}"
         )
     if k.size(-3) == 0 or q.size(-3) % k.size(-3):
         raise ValueError(
-            f"the heads of k and v ({k.size(-3)}) must divide those of q ({q.size(-3)}): {shapes}"
+            f"the number of heads of k and v ({k.size(-3)}) must divide that of q ({q.size(-3)}): {shapes}"
         )
 
 
 def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
-    """Refuse a sink that is not one number for all heads or one for each; the result broadcasts to the scores."""
+    """Raise an error if a sink is not one number or (H,); return it as a tensor that broadcasts to the scores."""
     if not isinstance(sink, Tensor) and not math.isfinite(sink):
-        raise ValueError(f"sink ({sink}) must be finite; None for none")
+        raise ValueError(f"sink ({sink}) must be finite; pass None for no sink")
     sink = torch.as_tensor(sink, device=q.device)
     sink = sink if sink.is_floating_point() else sink.to(q.dtype)
     if sink.dim() == 0:
@@ -113,17 +113,17 @@ def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
 
 
 def check_mask(mask: Tensor, scores_shape: tuple[int, ...]) -> None:
-    """Refuse a mask that is not boolean, or that would be broadcast along axes it was not made for."""
+    """Raise an error if a mask is not boolean, or if it would broadcast along the wrong axes."""
     check_is_bool(mask)
     _check_broadcasts(mask, "mask", scores_shape)
 
 
 def check_bias(bias: Tensor, scores_shape: tuple[int, ...]) -> None:
-    """Refuse a bias that is no number to add, or that would be broadcast along axes it was not made for."""
+    """Raise an error if a bias is not floating-point, or if it would broadcast along the wrong axes."""
     check_is_tensor(bias, "bias")
     if not bias.is_floating_point():
-        hint = "; pass what is hidden as mask" if bias.dtype == torch.bool else ""
-        raise TypeError(f"bias must be floating point, not {bias.dtype}{hint}")
+        hint = "; pass a boolean tensor as mask" if bias.dtype == torch.bool else ""
+        raise TypeError(f"bias must be floating-point, not {bias.dtype}{hint}")
     _check_broadcasts(bias, "bias", scores_shape)
 
 
@@ -139,7 +139,7 @@ def _check_broadcasts(x: Tensor, name: str, scores_shape: tuple[int, ...]) -> No
 
 
 def check_is_bool(mask: Tensor, name: str = "mask") -> None:
-    """Refuse a mask that is not boolean: masks of 0 and 1 and of 0 and -inf mean opposite things."""
+    """Raise an error if a mask is not boolean. For numbers, 0 can mean hidden (0 and 1) or visible (0 and -inf)."""
     check_is_tensor(mask, name)
     if mask.dtype != torch.bool:
         raise TypeError(
@@ -149,27 +149,27 @@ def check_is_bool(mask: Tensor, name: str = "mask") -> None:
 
 
 def check_is_flag(x: bool, name: str) -> None:
-    """Refuse what is neither True nor False, such as rows where all weights come or none."""
+    """Raise an error if a value is not a bool, such as a list of queries where only all weights or none exist."""
     if not isinstance(x, bool):
-        raise TypeError(f"{name} ({x!r}) must be True or False; rows are chosen in a layer")
+        raise TypeError(f"{name} ({x!r}) must be True or False; only a single layer returns the weights of chosen queries")
 
 
 def check_is_float(x: Tensor, name: str) -> None:
-    """Refuse integers, to which weights between 0 and 1 would be rounded."""
+    """Raise an error for integers, because weights between 0 and 1 would be rounded."""
     check_is_tensor(x, name)
     if not x.is_floating_point():
-        raise TypeError(f"{name} must be floating point, not {x.dtype}")
+        raise TypeError(f"{name} must be floating-point, not {x.dtype}")
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse a size that leaves nothing of what it counts."""
+    """Raise an error if a size is below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} ({size}) must be at least 1")
 
 
 def check_window(window: int, num_sink_tokens: int) -> None:
-    """Refuse a window in which a query does not see itself, and a negative number of sinks."""
+    """Raise an error if a window does not contain the query itself, or if the number of sinks is negative."""
     if not window >= 1:
         raise ValueError(
             f"window ({window}) must be at least 1: a query sees at least itself"
@@ -179,7 +179,7 @@ def check_window(window: int, num_sink_tokens: int) -> None:
 
 
 def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
-    """Refuse an input whose last axis is not the width that the layer was built for."""
+    """Raise an error if the last axis of an input does not have the width of the layer."""
     check_is_tensor(x, name)
     if x.size(-1) != width:
         raise ValueError(
@@ -188,7 +188,7 @@ def check_width(x: Tensor, width: int, name: str, argument: str) -> None:
 
 
 def check_sequence(x: Tensor, width: int, name: str, argument: str) -> None:
-    """Refuse what is not a batch of sequences (B, T, E) of the width that the layer was built for."""
+    """Raise an error if an input is not (B, T, E) with the width E of the layer."""
     check_is_tensor(x, name)
     if x.dim() != 3:
         raise ValueError(
@@ -198,13 +198,13 @@ def check_sequence(x: Tensor, width: int, name: str, argument: str) -> None:
 
 
 def check_positive(x: float, name: str) -> None:
-    """Refuse a number that is zero, negative or NaN."""
+    """Raise an error if a number is zero, negative or NaN."""
     if not x > 0:
         raise ValueError(f"{name} ({x}) must be positive")
 
 
 def check_probability(p: float, name: str) -> None:
-    """Refuse a probability of dropping that is negative, or that drops everything."""
+    """Raise an error if a dropout probability is negative or would drop everything."""
     if not 0.0 <= p < 1.0:
         raise ValueError(
             f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped"
@@ -212,13 +212,13 @@ def check_probability(p: float, name: str) -> None:
 
 
 def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
-    """Refuse ids that are no integers (B, T), or more of them than a model reads."""
+    """Raise an error if ids are not integers (B, T), or if there are more than the model can read."""
     check_is_tensor(ids, name)
     if ids.dim() != 2:
         raise ValueError(
             f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
         )
-    if ids.dtype not in (torch.int32, torch.int64):  # what embeddings take
+    if ids.dtype not in (torch.int32, torch.int64):  # the types that embeddings accept
         raise TypeError(
             f"{name} must hold ids, which are integers (int64 or int32), not {ids.dtype}"
         )
@@ -227,27 +227,29 @@ def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> Non
         raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
 
 
-def check_row_numbers(rows: Sequence[int] | Tensor, num_queries: int) -> Tensor:
-    """Refuse rows that are no queries; the result counts from the first query only."""
-    rows = torch.as_tensor(rows)
-    if rows.numel() == 0:
-        rows = rows.long()
-    if rows.is_floating_point() or rows.dtype == torch.bool:
-        raise TypeError(f"rows must be integers, not {rows.dtype}")
-    if rows.dim() != 1:
-        raise ValueError(f"rows of shape {tuple(rows.shape)} must have one axis, (R,)")
-    wrong = (rows < -num_queries) | (rows >= num_queries)
+def check_query_indices(
+    indices: Sequence[int] | Tensor, num_queries: int, name: str = "query_indices"
+) -> Tensor:
+    """Raise an error if an index is not the number of a query; return the indices as numbers from 0 on."""
+    indices = torch.as_tensor(indices)
+    if indices.numel() == 0:
+        indices = indices.long()
+    if indices.is_floating_point() or indices.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, not {indices.dtype}")
+    if indices.dim() != 1:
+        raise ValueError(f"{name} of shape {tuple(indices.shape)} must have one axis, (R,)")
+    wrong = (indices < -num_queries) | (indices >= num_queries)
     if read_value(wrong.any()):
         raise ValueError(
-            f"rows must be from {-num_queries} to {num_queries - 1}, for {num_queries} queries, "
-            f"but one is {rows[wrong][0]}"
+            f"{name} must be from {-num_queries} to {num_queries - 1} for {num_queries} queries, "
+            f"but one of them is {indices[wrong][0]}"
         )
-    # Not the remainder: where no value can be read, it would make a query of a wrong row.
-    return torch.where(rows < 0, rows + num_queries, rows)
+    # A remainder would turn a wrong index into a right one where no value can be read.
+    return torch.where(indices < 0, indices + num_queries, indices)
 
 
 def check_has_weights(state: dict[str, Tensor], names: Iterable[str]) -> None:
-    """Refuse to copy weights that are computed from other ones: a state dict does not hold them."""
+    """Raise an error if a state dict lacks weights because they are computed from other parameters."""
     for name in names:
         if name not in state:
             raise ValueError(
@@ -260,12 +262,11 @@ def check_has_weights(state: dict[str, Tensor], names: Iterable[str]) -> None:
 def check_need_weights(
     need_weights: bool | Sequence[int] | Tensor, num_queries: int
 ) -> None:
-    """Refuse what is neither True nor False nor the rows whose weights to return."""
+    """Raise an error if need_weights is neither a bool nor the indices of queries."""
     if isinstance(need_weights, bool):
         return
     if isinstance(need_weights, str) or not isinstance(need_weights, Tensor | Sequence):
         raise TypeError(
-            f"need_weights ({need_weights!r}) must be True, False, or a list or tensor of the rows whose weights to "
-            "return"
+            f"need_weights ({need_weights!r}) must be True, False, or a list or tensor with the indices of queries"
         )
-    check_row_numbers(need_weights, num_queries)
+    check_query_indices(need_weights, num_queries, "need_weights")

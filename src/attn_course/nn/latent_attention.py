@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from attn_course.caching import LatentCache
 from attn_course.caching.decoder import rollback_on_error
-from attn_course.functional.attention import fused_attention, weights_of_rows
 from attn_course.functional.autocast import autocast_dtype
 from attn_course.functional.positions import rotate
+from attn_course.functional.sdpa import fused_attention, weights_of_rows
 from attn_course.functional.validation import (
     check_need_weights,
     check_sequence,

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from attn_course.caching import Cache, KeyValueCache
 from attn_course.caching.decoder import rollback_on_error
-from attn_course.functional.attention import attention, fused_attention, weights_of_rows
+from attn_course.functional.attention import attention
 from attn_course.functional.autocast import autocast_dtype
-from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.positions import Rotation, rotate
+from attn_course.functional.sdpa import fused_attention, weights_of_rows
 from attn_course.functional.validation import (
     check_has_weights,
     check_is_tensor,
@@ -100,49 +100,20 @@ class _Heads(nn.Module):
                 f"bias of shape {tuple(bias.shape)} must be (T, S), or say with four axes whom it is for: (1, H, T, S) "
                 "for each head, (B, 1, T, S) for each sequence; see Tensor.unsqueeze"
             )
-        sink = 0.0 if self.sink == "zero" else self.sink_scores
-        enable_gqa = self.num_kv_heads != self.num_heads
+        options = {
+            "bias": bias,
+            "is_causal": is_causal,
+            "sink": 0.0 if self.sink == "zero" else self.sink_scores,
+            "enable_gqa": self.num_kv_heads != self.num_heads,
+        }
         dropout_p = self.dropout if self.training else 0.0
-        if need_weights is not True:
-            out = fused_attention(
-                q,
-                k,
-                v,
-                mask,
-                bias=bias,
-                is_causal=is_causal,
-                dropout_p=dropout_p,
-                sink=sink,
-                enable_gqa=enable_gqa,
-            )
-            if need_weights is False:
-                return self._merge_heads(out), None
-            weights = weights_of_rows(
-                q,
-                k,
-                need_weights,
-                mask,
-                bias=bias,
-                is_causal=is_causal,
-                sink=sink,
-                enable_gqa=enable_gqa,
-            )
-            return self._merge_heads(out), weights
-        if is_causal:
-            causal = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-            if mask is not None:
-                check_mask(mask, (*q.shape[:-1], k.size(-2)))
-            mask = causal if mask is None else mask & causal
-        out, weights = attention(
-            q,
-            k,
-            v,
-            mask,
-            bias=bias,
-            sink=sink,
-            enable_gqa=enable_gqa,
-            dropout_p=dropout_p,
-        )
+        if need_weights is True:
+            out, weights = attention(q, k, v, mask, dropout_p=dropout_p, **options)
+        else:
+            out = fused_attention(q, k, v, mask, dropout_p=dropout_p, **options)
+            weights = None
+            if need_weights is not False:
+                weights = weights_of_rows(q, k, need_weights, mask, **options)
         return self._merge_heads(out), weights
 
     def _merge_heads(self, out: Tensor) -> Tensor:
