@@ -117,13 +117,13 @@ MUTATIONS = {
     ),
     "rotary: positions not heard": (
         "functional/positions.py",
-        "positions.unsqueeze(-1) * speeds",
-        "torch.arange(length)[:, None] * speeds",
+        "positions.unsqueeze(-1) * inv_freq",
+        "torch.arange(length)[:, None] * inv_freq",
     ),
     "YaRN: fast and slow exchanged": (
         "functional/positions.py",
-        "speeds * (1 - slowed) + speeds / yarn.factor * slowed",
-        "speeds * slowed + speeds / yarn.factor * (1 - slowed)",
+        "inv_freq * (1 - ramp) + inv_freq / yarn.factor * ramp",
+        "inv_freq * ramp + inv_freq / yarn.factor * (1 - ramp)",
     ),
     "ALiBi: near is lowered": ("functional/positions.py", "* -distance", "* distance"),
     "ALiBi: slopes counted from 0": (
@@ -158,7 +158,7 @@ MUTATIONS = {
         "position > query_position - window",
         "position >= query_position - window",
     ),
-    "window shows the future": ("functional/masks.py", "return seen & (key_position <= query_position)", "return seen"),
+    "window shows the future": ("functional/masks.py", "return visible & (key_position <= query_position)", "return visible"),
     "padding on the wrong side": ("functional/masks.py", 'if side == "left":', 'if side == "right":'),
     "padding mask inverted": ("functional/masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
     "padding mask on the queries": (

@@ -178,12 +178,12 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: to_torch_mask(torch.zeros(2, 2)), TypeError, r"must be boolean with True = may attend"),
         (lambda: to_torch_mask(torch.zeros(2).bool()), ValueError, r"shape \(2,\) must have shape"),
         (lambda: to_torch_mask(torch.zeros(2, 3, 3).bool()), ValueError, r"needs num_heads"),
-        (lambda: from_torch_mask(), ValueError, r"neither was given"),
+        (lambda: from_torch_mask(), ValueError, r"needs attn_mask, key_padding_mask or both"),
         (lambda: from_torch_mask(torch.zeros(4, 3, 3).bool(), num_heads=3), ValueError, r"num_heads is 3"),
         (
             lambda: from_torch_mask(torch.tensor([[[True]], [[False]]]), num_heads=2),
             ValueError,
-            r"differs between the heads",
+            r"must be the same for all heads",
         ),
         (lambda: from_torch_mask(key_padding_mask=torch.zeros(1, 2)), TypeError, r"key_padding_mask must be boolean"),
         (lambda: to_transformers_mask(torch.ones(2, 2).bool()), ValueError, r"padding mask \(B, 1, S\)"),
@@ -192,7 +192,7 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: to_additive_mask(torch.ones(1).bool(), torch.int64), TypeError, r"floating-point"),
         (lambda: from_transformers_mask([[1, 0]]), TypeError, r"attention_mask must be a tensor, not list"),
         (lambda: from_additive_mask([[0.0]]), TypeError, r"additive must be a tensor, not list"),
-        (lambda: from_additive_mask(torch.tensor([-1.0])), ValueError, r"holds -1: that is a bias"),
+        (lambda: from_additive_mask(torch.tensor([-1.0])), ValueError, r"holds -1; pass such numbers as bias"),
         (lambda: from_additive_mask(torch.tensor([1])), TypeError, r"must be floating-point, not torch.int64"),
     ],
 )

@@ -287,7 +287,7 @@ def test_a_bias_of_lower_precision_is_rounded_once(dtype):
 # -- Stretched ---------------------------------------------------------------------------------------
 
 
-def speeds_and_length(width, base, yarn):
+def frequencies_and_length(width, base, yarn):
     """How far each pair is turned by one step, and how long what was 1 long becomes."""
     turns = make_rotation(torch.tensor([0, 1]), width, base=base, yarn=yarn, dtype=torch.float64).turns
     return turns[1].angle(), turns.abs()
@@ -296,8 +296,8 @@ def speeds_and_length(width, base, yarn):
 def test_yarn_keeps_fast_pairs_and_slows_slow_ones_and_passes_over_in_a_straight_line():
     # With base 2 ** 12 and 24 columns each pair is half as fast as the one before: pair i turns 2 ** (10 - i) times
     # within a text of 2 pi * 2 ** 10, which is 6434 tokens, but for a thousandth of a pair.
-    yarn = Yarn(factor=8.0, trained_len=6434, beta_fast=64.0, beta_slow=4.0, truncate=False)
-    speeds, lengths = speeds_and_length(24, 2.0**12, yarn)
+    yarn = Yarn(factor=8.0, original_max_len=6434, beta_fast=64.0, beta_slow=4.0, truncate=False)
+    speeds, lengths = frequencies_and_length(24, 2.0**12, yarn)
     slowed = torch.tensor([1, 1, 1, 1, 1, 1 - 0.875 / 4, 1 - 0.875 / 2, 1 - 0.875 * 0.75, *[0.125] * 4]).double()
     assert_close(speeds, 0.5 ** torch.arange(12).double() * slowed, rtol=1e-3, atol=0)
     assert_close(speeds[:5], 0.5 ** torch.arange(5).double())
@@ -305,24 +305,24 @@ def test_yarn_keeps_fast_pairs_and_slows_slow_ones_and_passes_over_in_a_straight
 
 
 @pytest.mark.parametrize("factor", [1.0, 32.0])
-@pytest.mark.parametrize("trained_len", [20, 4096])
+@pytest.mark.parametrize("original_max_len", [20, 4096])
 @pytest.mark.parametrize("truncate", [True, False])
-def test_yarn_turns_as_transformers_does(factor, trained_len, truncate):
+def test_yarn_turns_as_transformers_does(factor, original_max_len, truncate):
     transformers = pytest.importorskip("transformers")
     rope = {
         "rope_type": "yarn",
         "rope_theta": 150.0,
         "factor": factor,
-        "original_max_position_embeddings": trained_len,
+        "original_max_position_embeddings": original_max_len,
         "truncate": truncate,
         "beta_fast": 20.0,
         "beta_slow": 2.0,
     }
     config = transformers.Qwen3Config(
-        head_dim=34, rope_parameters=rope, max_position_embeddings=round(factor * trained_len)
+        head_dim=34, rope_parameters=rope, max_position_embeddings=round(factor * original_max_len)
     )
     theirs, size = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
-    ours, lengths = speeds_and_length(34, 150.0, Yarn(factor, trained_len, 20.0, 2.0, truncate))
+    ours, lengths = frequencies_and_length(34, 150.0, Yarn(factor, original_max_len, 20.0, 2.0, truncate))
     assert_close(ours.float(), theirs.to(ours.device), rtol=1e-5, atol=1e-7)  # theirs are computed in 32 bits
     assert_close(lengths, torch.full((2, 17), size, dtype=torch.float64))
 
@@ -335,22 +335,22 @@ def test_yarn_without_its_betas_turns_as_transformers_does_without_them():
             head_dim=128, rope_parameters=rope | {"truncate": truncate}, max_position_embeddings=4 * 4096
         )
         theirs, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
-        ours, _ = speeds_and_length(128, 1e4, Yarn(4.0, 4096, truncate=truncate))
+        ours, _ = frequencies_and_length(128, 1e4, Yarn(4.0, 4096, truncate=truncate))
         assert_close(ours.float(), theirs.to(ours.device), rtol=1e-5, atol=1e-9)
 
 
 def test_a_rotation_that_is_not_stretched_keeps_lengths_and_one_may_say_by_what_they_grow():
-    plain = speeds_and_length(8, 100.0, None)
-    for a, b in zip(speeds_and_length(8, 100.0, Yarn(1.0, 50)), plain, strict=True):
+    plain = frequencies_and_length(8, 100.0, None)
+    for a, b in zip(frequencies_and_length(8, 100.0, Yarn(1.0, 50)), plain, strict=True):
         assert_close(a, b)
-    _, lengths = speeds_and_length(8, 100.0, Yarn(4.0, 50, attention_factor=3.0))
+    _, lengths = frequencies_and_length(8, 100.0, Yarn(4.0, 50, attention_factor=3.0))
     assert_close(lengths, torch.full((2, 4), 3.0, dtype=torch.float64))
 
 
 # -- Bad input ---------------------------------------------------------------------------------------
 
 
-def turn_stretched(*yarn):
+def rotate_with_yarn(*yarn):
     return make_rotation(torch.arange(3), 4, yarn=Yarn(*yarn))
 
 
@@ -361,7 +361,7 @@ def turn_stretched(*yarn):
         (
             lambda: make_sinusoidal_positions(3, 7),
             ValueError,
-            r"d_model \(7\) must be even and at least 2: each speed takes two columns, a sine and a cosine",
+            r"d_model \(7\) must be even and at least 2: each frequency takes two columns, a sine and a cosine",
         ),
         (lambda: make_sinusoidal_positions(3, 0), ValueError, r"d_model \(0\) must be even and at least 2"),
         (lambda: make_sinusoidal_positions(-1, 4), ValueError, r"num_positions \(-1\) must not be negative"),
@@ -395,18 +395,18 @@ def turn_stretched(*yarn):
             TypeError,
             r"positions must be integers, not torch.float32",
         ),
-        (lambda: turn_stretched(0.5, 9), ValueError, r"factor \(0.5\) and trained_len \(9\) must be at least 1"),
-        (lambda: turn_stretched(2.0, 0), ValueError, r"factor \(2.0\) and trained_len \(0\) must be at least 1"),
+        (lambda: rotate_with_yarn(0.5, 9), ValueError, r"factor \(0.5\) and original_max_len \(9\) must be at least 1"),
+        (lambda: rotate_with_yarn(2.0, 0), ValueError, r"factor \(2.0\) and original_max_len \(0\) must be at least 1"),
         (
-            lambda: turn_stretched(2.0, 9, 3.0, 3.0),
+            lambda: rotate_with_yarn(2.0, 9, 3.0, 3.0),
             ValueError,
-            r"beta_fast \(3.0\) must be above beta_slow \(3.0\), and that above 0",
+            r"beta_fast \(3.0\) must be above beta_slow \(3.0\), which must be above 0",
         ),
-        (lambda: turn_stretched(2.0, 9, 3.0, 0.0), ValueError, r"above beta_slow \(0.0\), and that above 0"),
+        (lambda: rotate_with_yarn(2.0, 9, 3.0, 0.0), ValueError, r"above beta_slow \(0.0\), which must be above 0"),
         (
             lambda: make_rotation(torch.arange(3), 4, base=1.0, yarn=Yarn(2.0, 9)),
             ValueError,
-            r"base \(1.0\) must be above 1: all pairs would be equally fast",
+            r"base \(1.0\) must be above 1, because YaRN needs pairs",
         ),
         (lambda: make_alibi_bias(0, 3), ValueError, r"num_heads \(0\) must be at least 1"),
         (lambda: make_alibi_bias(2, -3), ValueError, r"num_queries \(-3\) must not be negative"),

@@ -185,7 +185,7 @@ def test_the_input_is_left_alone():
 @pytest.mark.bad_input
 def test_a_sink_for_each_weight_is_refused():
     x = torch.zeros(2, 3, 5)
-    message = r"sink of shape \({}\) must broadcast to \(2, 3, 1\), one sink for each row of x"
+    message = r"sink of shape \({}\) must broadcast to \(2, 3, 1\): one sink for each row of x"
     for shape in ((5,), (3, 5), (2, 3, 5), (4, 1), (1, 2, 3, 1)):
         with pytest.raises(ValueError, match=message.format(", ".join(map(str, shape)) + ",?")):
             quiet_softmax(x, sink=torch.zeros(shape))

@@ -441,9 +441,7 @@ def test_weights_of_rows_refuses_indices_of_no_query():
     q, k, _ = make_qkv((2, 3))
     with pytest.raises(ValueError, match=r"query_indices must be from -11 to 10 for 11 queries, but one of them is 11"):
         weights_of_rows(q, k, [0, 11])
-    with pytest.raises(
-        ValueError, match=r"query_indices must be from -11 to 10 for 11 queries, but one .* -12"
-    ):
+    with pytest.raises(ValueError, match=r"query_indices must be from -11 to 10 for 11 queries, but one .* -12"):
         weights_of_rows(q, k, [-12])
     with pytest.raises(TypeError, match=r"query_indices must be integers, not torch.float32"):
         weights_of_rows(q, k, [0.0])

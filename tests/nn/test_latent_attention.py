@@ -222,7 +222,9 @@ def test_sizes_that_do_not_fit_are_refused():
             make_layer(**changes)
     with pytest.raises(ValueError, match=r"x must have three axes \(B, T, E\), not shape \(11, 22\)"):
         make_layer()(make_input()[0])
-    with pytest.raises(TypeError, match=r"need_weights \(3\) must be True, False, or a list or tensor with the indices of queries"):
+    with pytest.raises(
+        TypeError, match=r"need_weights \(3\) must be True, False, or a list or tensor with the indices of queries"
+    ):
         make_layer()(make_input(), need_weights=3)
     with pytest.raises(ValueError, match=r"the last axis of x \(21\) must equal d_model \(22\)"):
         make_layer()(make_input()[..., 1:])

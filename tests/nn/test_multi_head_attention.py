@@ -473,7 +473,7 @@ def with_pruned_bias(layer):
         (
             lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 5, 8), bias=torch.zeros(3, 5, 5)),
             ValueError,
-            r"bias of shape \(3, 5, 5\) must be \(T, S\), or say with four axes whom it is for: \(1, H, T, S\) for each"
+            r"bias of shape \(3, 5, 5\) must have two or four axes: \(T, S\) for all, \(1, H, T, S\) for each"
             r" head, \(B, 1, T, S\) for each sequence; see Tensor.unsqueeze",
         ),
         (
@@ -510,7 +510,7 @@ def with_pruned_bias(layer):
         (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True)),
             ValueError,
-            r"add_bias_kv \(True\) must be False: .* add_zero_attn has one, sink='zero'",
+            r"add_bias_kv \(True\) must be False.* add_zero_attn becomes sink='zero'",
         ),
         (
             lambda: MultiHeadCrossAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=5)),
@@ -520,7 +520,7 @@ def with_pruned_bias(layer):
         (
             lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=3, vdim=3)),
             ValueError,
-            r"kdim \(3\) and vdim \(3\) must equal embed_dim \(8\): .* see MultiHeadCrossAttention",
+            r"kdim \(3\) and vdim \(3\) must equal embed_dim \(8\) .* see MultiHeadCrossAttention",
         ),
         *(
             (

@@ -1,4 +1,4 @@
-"""Additive attention: a small network scores each query against each key. Derived in chapter 1."""
+"""Additive attention, where a small network computes the scores. Derived in chapter 1."""
 
 import math
 
@@ -17,22 +17,20 @@ def additive_attention(
     score_weight: Float[Tensor, "D"],
     mask: Bool[Tensor, "..."] | None = None,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
-    r"""Average the values, scoring each key by a one-layer network instead of a dot product.
+    r"""Return a weighted average of the values, with scores from a one-layer network instead of a dot product.
 
-    Computes $e_{ts} = w^\top \tanh(q_t + k_s)$, then a softmax over $s$ (Bahdanau et al. 2014,
-    arXiv:1409.0473, section 3.1 and appendix A.1.2). The queries and keys are given already projected to
-    a common width, as $W_a s_{t-1}$ and $U_a h_s$ in the paper.
+    Computes $e_{ts} = w^\top \tanh(q_t + k_s)$, then a softmax over $s$ (Bahdanau et al. 2014, arXiv:1409.0473,
+    section 3.1 and appendix A.1.2). The caller projects queries and keys to a common width, as $W_a s_{t-1}$ and
+    $U_a h_s$ in the paper.
 
-    Unlike a dot product, the sum is formed for every pair before the network reduces it: T * S * D
-    numbers live in memory at once.
+    Additive attention stores T * S * D numbers at once, because the network needs the sum for every pair.
 
     Args:
         q: projected queries (..., T, D).
         k: projected keys (..., S, D).
         v: values (..., S, Dv).
-        score_weight: w, which turns the D features of a pair into its score.
-        mask: True where a query may attend to a key; (T, S), or with as many axes as ``q`` and
-            broadcastable to (..., T, S). A query that may attend to nothing gets zeros.
+        score_weight: w, with one number for each of the D features of a pair.
+        mask: as in :func:`~attn_course.attention`.
 
     Returns:
         The output (..., T, Dv) and the weights (..., T, S).

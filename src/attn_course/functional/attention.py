@@ -95,8 +95,8 @@ def attention(
         v: values (..., S, Dv).
         mask: True where a query may attend to a key. The shape is (T, S), or has as many axes as ``q`` and broadcasts
             to (..., T, S). A query that may attend to nothing gets zeros. Hidden keys and values must not hold NaN:
-            0 times NaN is NaN, so a hidden value with NaN reaches every query. In :func:`~attn_course.fused_attention`
-            and :func:`~attn_course.tiled_attention`, a hidden key with NaN does so, too.
+            0 times NaN is NaN, so a hidden value with NaN reaches every query. In :func:`~attn_course.fused_attention`,
+            a hidden key with NaN does so, too.
         bias: numbers that are added to the scaled scores, shaped like a mask. -inf hides a key, like False in a mask.
         is_causal: hide the future, in addition to ``mask``. The last query is aligned with the last key, as in
             :func:`~attn_course.make_causal_mask`.

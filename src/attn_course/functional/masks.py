@@ -1,13 +1,11 @@
-"""Masks: which query may attend to which key. Derived in chapter 5.
+"""Masks, which say which query may attend to which key. Derived in chapter 5.
 
-One convention everywhere: a mask is a boolean tensor, **True where a query may attend**, as in
-``F.scaled_dot_product_attention``. Two masks are combined with ``&``: a query may attend to a key
-when both allow it. Shapes are ``(T, S)`` when the mask is the same for every sequence and
-``(B, T, S)`` or ``(B, 1, S)`` when each sequence has its own.
+A mask is a boolean tensor, **True where a query may attend**, as in ``F.scaled_dot_product_attention``. The operator
+``&`` combines two masks: a query may attend to a key if both allow it. The shape is ``(T, S)`` if all sequences share
+the mask, and ``(B, T, S)`` or ``(B, 1, S)`` if each sequence has its own.
 
-The rest of the field does not agree on one convention. The converters at the end of this file are
-the only place in the course where another convention is spoken, but for the port of Burn's attention
-(:mod:`attn_course.ports.burn`), which keeps its own.
+Other libraries have other conventions. Only the converters at the end of this file and the port of Burn's attention
+(:mod:`attn_course.ports.burn`) use them.
 """
 
 from collections.abc import Sequence
@@ -30,19 +28,19 @@ def make_causal_mask(
     *,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
-    """Let each query attend to its own position and to everything before it.
+    """Let each query attend to its own position and to all earlier positions.
 
-    With as many keys as queries this is the lower triangle. Otherwise the *last* query is aligned
-    with the *last* key (bottom-right): the queries are the newest positions of a longer sequence, as
-    they are when earlier keys come from a cache. ``F.scaled_dot_product_attention(is_causal=True)``
-    aligns the first query with the first key instead, which is right only when T = S.
+    If T = S, this is the lower triangle. Otherwise the *last* query is aligned with the *last* key (bottom-right),
+    because the queries are the newest positions of a longer sequence, such as after keys from a cache.
+    ``F.scaled_dot_product_attention(is_causal=True)`` aligns the first query with the first key, which is right only if
+    T = S.
 
-    With more queries than keys, the first T - S queries may attend to nothing.
+    If there are more queries than keys, the first T - S queries may attend to nothing.
 
     Args:
         num_queries: T, at least 0.
-        num_keys: S, at least 0; T when not given.
-        device: where the mask lives.
+        num_keys: S, at least 0; T if not given.
+        device: device of the mask.
 
     Returns:
         Boolean mask (T, S), True where s <= t + S - T.
@@ -71,19 +69,18 @@ def make_sliding_window_mask(
     num_sink_tokens: int = 0,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
-    """Let each query attend to the ``window`` most recent positions, its own included.
+    """Let each query attend to the ``window`` most recent positions, including its own.
 
-    Causal attention with a short memory (Beltagy et al. 2020, arXiv:2004.05150, section 3.1; in the
-    causal form of Jiang et al. 2023, arXiv:2310.06825, section 2). Aligned like
-    :func:`make_causal_mask`.
+    Sliding-window attention is due to Beltagy et al. 2020 (arXiv:2004.05150, section 3.1), and its causal form to Jiang
+    et al. 2023 (arXiv:2310.06825, section 2). The alignment is the same as in :func:`make_causal_mask`.
 
     Args:
         num_queries: T, at least 0.
-        window: how many keys a query sees, at least 1; 1 means itself alone.
-        num_keys: S, at least 0; T when not given.
-        num_sink_tokens: how many of the first keys stay visible to every later query: attention sinks (Xiao et
-            al. 2023, arXiv:2309.17453).
-        device: where the mask lives.
+        window: number of keys that a query sees, at least 1; with 1 it sees only itself.
+        num_keys: S, at least 0; T if not given.
+        num_sink_tokens: number of first keys that every later query sees, too, called attention sinks (Xiao et al.
+            2023, arXiv:2309.17453).
+        device: device of the mask.
 
     Returns:
         Boolean mask (T, S), True where 0 <= (t + S - T) - s, and < window or s < num_sink_tokens.
@@ -105,8 +102,8 @@ def make_sliding_window_mask(
     """
     check_window(window, num_sink_tokens)
     query_position, key_position = _positions(num_queries, num_keys, device)
-    seen = (key_position > query_position - window) | (key_position < num_sink_tokens)
-    return seen & (key_position <= query_position)
+    visible = (key_position > query_position - window) | (key_position < num_sink_tokens)
+    return visible & (key_position <= query_position)
 
 
 def make_padding_mask(
@@ -118,16 +115,15 @@ def make_padding_mask(
 ) -> Bool[Tensor, "B 1 S"]:
     """Hide the padding of each sequence in a batch from every query.
 
-    The axis of length 1 broadcasts over the queries, so the mask combines with a causal one:
-    ``make_causal_mask(S) & make_padding_mask(lengths)`` has shape (B, S, S). It hides *keys*. A padded
-    query still gets an output, which nothing downstream should read.
+    The axis of length 1 broadcasts over the queries, so the mask can be combined with a causal mask:
+    ``make_causal_mask(S) & make_padding_mask(lengths)`` has the shape (B, S, S). The mask hides *keys*. A query at a
+    padding position still gets an output, which nothing should use.
 
     Args:
-        lengths: number of real tokens in each sequence, each from 0 to ``max_len``.
-        max_len: S; the largest length when not given.
-        side: where the padding stands. ``"right"`` for training batches; ``"left"`` when sequences
-            are to be continued at their end.
-        device: where the mask lives; the device of ``lengths`` when that is a tensor.
+        lengths: number of real tokens in each sequence, from 0 to ``max_len``.
+        max_len: S; the largest length if not given.
+        side: position of the padding: ``"right"`` for training, ``"left"`` for sequences that a model continues.
+        device: device of the mask; by default the device of ``lengths`` if this is a tensor.
 
     Returns:
         Boolean mask (B, 1, S), True at real tokens.
@@ -145,11 +141,14 @@ def make_padding_mask(
     """
     if side not in ("right", "left"):
         raise ValueError(
-            f"side ({side!r}) must be 'right' or 'left': it says where the padding stands"
+            f"side ({side!r}) must be 'right' or 'left', the side of the padding"
         )
     lengths = torch.as_tensor(lengths, device=device)
+    # torch.as_tensor([]) is floating-point.
     if (lengths.is_floating_point() and lengths.numel() > 0) or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths must be integers, one per sequence, not {lengths.dtype}")
+        raise TypeError(
+            f"lengths must be integers, one for each sequence, not {lengths.dtype}"
+        )
     if lengths.dim() != 1:
         raise ValueError(
             f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: "
@@ -172,15 +171,15 @@ def make_padding_mask(
     return (position < lengths[:, None])[:, None, :]  # (B, 1, S)
 
 
-# -- The conventions of others -----------------------------------------------------------------------
+# -- Conventions of other libraries ------------------------------------------------------------------
 
 
 def to_torch_mask(
     mask: Bool[Tensor, "*batch T S"], *, num_heads: int | None = None
 ) -> Bool[Tensor, "..."]:
-    """Say a mask in the convention of ``nn.MultiheadAttention``: True where it is *forbidden* to attend.
+    """Convert a mask to the convention of ``nn.MultiheadAttention``, where True means hidden.
 
-    The shape of the mask decides which argument the result is for:
+    The shape of the mask decides for which argument the result is:
 
     ============  ======================  ==========================================
     mask          result                  argument of ``nn.MultiheadAttention``
@@ -190,8 +189,7 @@ def to_torch_mask(
     (B, T, S)     (B * num_heads, T, S)   ``attn_mask``; needs ``num_heads``
     ============  ======================  ==========================================
 
-    A mask (B, 1, S) made for a single query (T = 1) comes out as ``key_padding_mask`` too, where it
-    means the same.
+    A mask (B, 1, S) for a single query (T = 1) becomes a ``key_padding_mask``, too, which means the same.
 
     Raises:
         TypeError: if the mask is not boolean.
@@ -216,8 +214,8 @@ def to_torch_mask(
         return ~mask[:, 0]
     if num_heads is None:
         raise ValueError(
-            f"mask of shape {tuple(mask.shape)} needs num_heads: nn.MultiheadAttention wants a "
-            "mask per sequence repeated for each head, (B * num_heads, T, S)"
+            f"mask of shape {tuple(mask.shape)} needs num_heads, because nn.MultiheadAttention takes "
+            "one mask for each head of each sequence, (B * num_heads, T, S)"
         )
     return ~mask.repeat_interleave(num_heads, dim=0)
 
@@ -228,12 +226,12 @@ def from_torch_mask(
     *,
     num_heads: int | None = None,
 ) -> Bool[Tensor, "..."]:
-    """Read the masks of ``nn.MultiheadAttention``, where True means it is forbidden to attend.
+    """Convert masks of ``nn.MultiheadAttention``, where True means hidden.
 
     Args:
-        attn_mask: (T, S), or (B * num_heads, T, S) with the same mask for all heads of a sequence.
+        attn_mask: (T, S), or (B * num_heads, T, S) if all heads of a sequence have the same mask.
         key_padding_mask: (B, S), True at padding.
-        num_heads: needed for an ``attn_mask`` with three axes.
+        num_heads: required if ``attn_mask`` has three axes.
 
     Returns:
         One mask, True = may attend: (T, S), (B, 1, S) or (B, T, S).
@@ -247,9 +245,7 @@ def from_torch_mask(
         tensor([[[1, 1, 0]]], dtype=torch.int32)
     """
     if attn_mask is None and key_padding_mask is None:
-        raise ValueError(
-            "from_torch_mask needs attn_mask, key_padding_mask or both; neither was given"
-        )
+        raise ValueError("from_torch_mask needs attn_mask, key_padding_mask or both")
     mask = None
     if attn_mask is not None:
         check_is_bool(attn_mask, name="attn_mask")
@@ -263,7 +259,7 @@ def from_torch_mask(
             mask = mask.unflatten(0, (-1, num_heads))  # (B, H, T, S)
             if not torch.equal(mask, mask[:, :1].expand_as(mask)):
                 raise ValueError(
-                    "attn_mask differs between the heads of a sequence, so no (B, T, S) mask says the same"
+                    "attn_mask must be the same for all heads of a sequence, because (B, T, S) has no axis for heads"
                 )
             mask = mask[:, 0]
     if key_padding_mask is not None:
@@ -274,7 +270,7 @@ def from_torch_mask(
 
 
 def to_transformers_mask(mask: Bool[Tensor, "B 1 S"]) -> Int[Tensor, "B S"]:
-    """Say a padding mask in the convention of Hugging Face's tokenizers and models: 1 real, 0 padding.
+    """Convert a padding mask to the convention of Hugging Face's tokenizers and models: 1 real, 0 padding.
 
     Raises:
         TypeError: if the mask is not boolean.
@@ -289,18 +285,17 @@ def to_transformers_mask(mask: Bool[Tensor, "B 1 S"]) -> Int[Tensor, "B S"]:
     if mask.dim() != 3 or mask.size(1) != 1:
         raise ValueError(
             f"mask of shape {tuple(mask.shape)} must be a padding mask (B, 1, S): "
-            "Hugging Face's attention_mask (B, S) says only which tokens are real"
+            "Hugging Face's attention_mask (B, S) has no axis for queries"
         )
     return mask[:, 0].long()
 
 
 def from_transformers_mask(attention_mask: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
-    """Read the ``attention_mask`` of a Hugging Face tokenizer, 1 at real tokens and 0 at padding.
+    """Convert the ``attention_mask`` of a Hugging Face tokenizer, which has 1 for real tokens and 0 for padding.
 
     Raises:
-        TypeError: if the mask is not a tensor, such as the lists that a tokenizer returns without
-            ``return_tensors="pt"``.
-        ValueError: if the mask does not have shape (B, S) or holds anything but 0 and 1.
+        TypeError: if the mask is not a tensor. A tokenizer returns lists without ``return_tensors="pt"``.
+        ValueError: if the mask does not have the shape (B, S) or holds numbers other than 0 and 1.
 
     Example:
         >>> from_transformers_mask(torch.tensor([[1, 1, 0]]))
@@ -322,18 +317,18 @@ def to_additive_mask(
     *,
     bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
-    """Say a mask as numbers to be *added* to the scores: 0 where a query may attend, -inf elsewhere.
+    """Convert a mask to numbers that are *added* to the scores: 0 where a query may attend, -inf elsewhere.
 
-    Float masks in PyTorch, and inside many Hugging Face models, work this way. The sum fills a fully
-    masked row with -inf, and a plain softmax turns that into NaN.
+    PyTorch and many Hugging Face models have such masks. If a mask hides all keys of a query, all its scores become
+    -inf, and a plain softmax returns NaN.
 
     Args:
-        mask: True where a query may attend; of any shape.
-        dtype: the type of the numbers.
-        bias: numbers to be added where a query may attend, instead of 0; broadcast with the mask.
+        mask: True where a query may attend; any shape.
+        dtype: type of the numbers.
+        bias: numbers for visible keys instead of 0, broadcast with the mask.
 
     Returns:
-        Numbers of the shape of the mask, broadcast with ``bias``.
+        Numbers with the shape of the mask, broadcast with ``bias``.
 
     Raises:
         TypeError: if the mask is not boolean or ``dtype`` is not a floating-point type.
@@ -346,20 +341,19 @@ def to_additive_mask(
     check_is_bool(mask)
     if not dtype.is_floating_point:
         raise TypeError(
-            f"dtype ({dtype}) must be a floating-point type: integers have no -inf"
+            f"dtype ({dtype}) must be a floating-point type, because integers have no -inf"
         )
-    allowed = (
-        torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
-    )
-    return torch.where(mask, allowed, -torch.inf)
+    if bias is None:
+        bias = torch.zeros((), dtype=dtype, device=mask.device)
+    return torch.where(mask, bias.to(dtype), -torch.inf)
 
 
 def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
-    """Read a mask of numbers to be added to the scores: 0 means may attend, -inf or the type's minimum not.
+    """Convert a mask of numbers that are added to the scores: 0 means visible, -inf or the type's minimum hidden.
 
     Raises:
         TypeError: if the mask is not a floating-point tensor.
-        ValueError: if it holds a value that is neither 0 nor hugely negative, because a bias is no mask.
+        ValueError: if the mask holds another number, because a boolean mask cannot express a bias.
 
     Example:
         >>> from_additive_mask(torch.tensor([[0.0, -torch.inf]]))
@@ -373,8 +367,8 @@ def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     if not (allowed | forbidden).all():
         odd = additive[~(allowed | forbidden)][0].item()
         raise ValueError(
-            f"an additive mask must hold only 0 and -inf (or the type's minimum), but holds {odd:g}: "
-            "that is a bias, which no boolean mask can express"
+            f"an additive mask must hold only 0 and -inf (or the type's minimum), but holds {odd:g}; "
+            "pass such numbers as bias"
         )
     return allowed
 

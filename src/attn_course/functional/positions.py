@@ -1,9 +1,7 @@
-"""Four ways to tell attention where a token stands: sinusoidal, learned, rotary, ALiBi. Derived in chapter 8.
+"""Positional encodings: sinusoidal, learned, rotary and ALiBi. Derived in chapters 8 and 17 (Yarn).
 
-:class:`Yarn`, which stretches rotary positions, is derived in chapter 17.
-
-The first two are tables, added to the tokens once. :func:`rotate` turns queries and keys, and
-:func:`make_alibi_bias` is added to the scores, in every layer anew.
+Sinusoidal and learned positions are tables that are added to the token embeddings once. In every layer,
+:func:`rotate` rotates queries and keys, and the bias of :func:`make_alibi_bias` is added to the scores.
 """
 
 import math
@@ -25,21 +23,21 @@ def make_sinusoidal_positions(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "T E"]:
-    r"""Give each position a row of sines and cosines, to be added to the token that stands there.
+    r"""Make a table of sines and cosines with one row for each position.
 
-    Column $2i$ is $\sin(t / b^{2i/E})$ and column $2i + 1$ is $\cos(t / b^{2i/E})$, for position t and
-    base b (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). Each pair of columns is the hand of a
-    clock; the first turns by 1 radian per position, the last almost ``base`` times slower.
+    Column $2i$ is $\sin(t / b^{2i/E})$ and column $2i + 1$ is $\cos(t / b^{2i/E})$, for position t and base b (Vaswani
+    et al. 2017, arXiv:1706.03762, section 3.5). Each pair of columns is the hand of a clock. The first hand turns by
+    1 radian per position, and the last hand is almost ``base`` times slower.
 
     Args:
-        num_positions: T, at least 0; the positions are 0 to T - 1.
+        num_positions: T, at least 0, for the positions 0 to T - 1.
         d_model: E, even.
-        base: how many times slower the slowest hand would turn, if there were infinitely many.
-        dtype: type of the table; torch's default when not given. Computed in float64 whatever it is.
-        device: where the table lives.
+        base: b, the limit of how much slower the last hand turns.
+        dtype: type of the table; torch's default if not given. The computation uses float64 in any case.
+        device: device of the table.
 
     Returns:
-        The table (T, E), every number from -1 to 1, every row of length $\sqrt{E/2}$.
+        The table (T, E). Every number is from -1 to 1, and every row has the length $\sqrt{E/2}$.
 
     Raises:
         ValueError: if ``d_model`` is not even or below 2, ``num_positions`` is negative, or ``base`` is
@@ -63,17 +61,17 @@ def make_sinusoidal_positions(
 def learned_positions(
     table: Float[Tensor, "max_len E"], num_positions: int
 ) -> Float[Tensor, "T E"]:
-    """Take the rows of the first positions from a table that is trained like any other weight.
+    """Return the rows of the first positions from a learned table.
 
-    A row that training never reached holds the random numbers it began with, and beyond the last row
-    there is nothing to take (Gehring et al. 2017, arXiv:1705.03122, section 3.1; BERT and GPT-2).
+    BERT and GPT-2 have such a table (Gehring et al. 2017, arXiv:1705.03122, section 3.1). Rows for positions that never
+    occur in training keep their random starting values, and positions after the last row have no row.
 
     Args:
         table: (max_len, E), an ``nn.Parameter`` or the ``weight`` of an ``nn.Embedding``.
-        num_positions: T, from 0 to ``max_len``; the positions are 0 to T - 1.
+        num_positions: T, from 0 to ``max_len``, for the positions 0 to T - 1.
 
     Returns:
-        The rows (T, E), through which the gradient reaches the table.
+        The rows (T, E). The gradient flows back to the table.
 
     Raises:
         ValueError: if ``num_positions`` is negative or above ``max_len``.
@@ -95,35 +93,35 @@ def learned_positions(
 
 
 class Rotation(NamedTuple):
-    """How far each pair of columns is turned at each position; :func:`make_rotation` makes it."""
+    """The rotation of each pair of columns at each position; :func:`make_rotation` makes it."""
 
     turns: Complex[Tensor, "*batch T pairs"]
-    """Complex numbers: multiplying by one turns a point in the plane by its angle. Their size is 1, or what
-    :class:`Yarn` lengthens queries and keys by."""
+    """Complex numbers. Multiplying a point of the plane by one of them rotates the point by its angle. Their absolute
+    value is 1, or the ``attention_factor`` of :class:`Yarn`."""
 
 
 class Yarn(NamedTuple):
-    r"""How rotary positions are stretched for texts longer than those of training: for :func:`make_rotation`.
+    r"""YaRN: rotary positions for texts longer than those of training, for :func:`make_rotation`.
 
-    Pairs of columns that turn often within a text of the trained length tell neighbours apart and keep their speed.
-    Those that turn less than once would meet angles that they have never seen, and turn ``factor`` times slower.
-    Between the two the speed passes over, in proportion to the number of the pair. And all queries and keys become
-    longer, by $0.1 \ln(\mathrm{factor}) + 1$, so that the weights stay as sharp among more keys (Peng et al. 2023,
-    arXiv:2309.00071, sections 3.2 and 3.4; the ramp is that of the authors' code).
+    A pair of columns that turns often within the trained length distinguishes neighbours, and keeps its frequency. A
+    pair that turns less than once would meet angles that training never showed, so its frequency is divided by
+    ``factor``. Between these two cases, the frequency changes linearly with the number of the pair. In addition, all
+    queries and keys are multiplied by $0.1 \ln(\mathrm{factor}) + 1$, so that the weights stay sharp among more keys
+    (Peng et al. 2023, arXiv:2309.00071, sections 3.2 and 3.4; the ramp follows the authors' code).
     """
 
     factor: float
     """How many times longer the texts become; at least 1."""
-    trained_len: int
-    """The longest text before."""
+    original_max_len: int
+    """Length of the longest text in training."""
     beta_fast: float = 32.0
-    """From so many turns within the trained length on, a pair keeps its speed."""
+    """A pair with at least this many turns within ``original_max_len`` keeps its frequency."""
     beta_slow: float = 1.0
-    """Up to so many, it turns ``factor`` times slower."""
+    """A pair with at most this many turns within ``original_max_len`` is ``factor`` times slower."""
     truncate: bool = True
-    """Whether the ramp begins and ends at a whole number of a pair, as in the authors' code."""
+    """Whether the ramp begins and ends at the number of a pair, as in the authors' code."""
     attention_factor: float | None = None
-    """What queries and keys are lengthened by, when it is not the formula."""
+    """The factor of queries and keys; the formula above if not given."""
 
 
 def rotate(
@@ -132,26 +130,26 @@ def rotate(
     *,
     base: float = 10_000.0,
 ) -> Float[Tensor, "*batch T D"]:
-    r"""Turn each query or key by angles that grow with its position, so that scores depend on distances.
+    r"""Rotate each query or key by angles that grow with its position (RoPE), so that scores depend on distances.
 
-    Columns $2i$ and $2i + 1$ are a point in the plane, turned by $t / b^{2i/D}$ radians for position t
-    and base b (Su et al. 2021, arXiv:2104.09864, eq. 15). The product of a query turned at t and a key
-    turned at s depends on t - s alone. Values are not turned.
+    Columns $2i$ and $2i + 1$ are a point in the plane, which is rotated by $t / b^{2i/D}$ radians for position t and
+    base b (Su et al. 2021, arXiv:2104.09864, eq. 15). The product of a query rotated at t and a key rotated at s
+    depends only on t - s. Values are not rotated.
 
-    Which columns make a pair is a convention: here neighbours, as in the paper, in GPT-J and in Meta's
-    own code of Llama; in GPT-NeoX and in the Llama of ``transformers``, column i is paired with column
-    i + D/2. The scores are the same when the columns of queries and keys are put in the other order, so a
-    checkpoint of one kind works with the other after reordering the rows of its two projections.
+    Two conventions decide which columns form a pair. Here neighbours do, as in the paper, in GPT-J and in Meta's code
+    for Llama. In GPT-NeoX and in the Llama of ``transformers``, columns i and i + D/2 form a pair. The scores are equal
+    if the columns of queries and keys are reordered, so a checkpoint works with the other convention after reordering
+    the rows of its two projections.
 
     Args:
-        x: queries or keys (..., T, D), D even, already split into heads.
-        positions: integers; (T,), or as many axes as ``x`` less the last and broadcastable to (..., T)
-            when sequences differ; 0 to T - 1 when not given. New queries after cached keys count on.
-            Or what :func:`make_rotation` made of them, when many tensors are turned alike.
-        base: how many times slower the slowest pair would turn, if there were infinitely many.
+        x: queries or keys (..., T, D), split into heads, with D even.
+        positions: integers (T,), or with all axes of ``x`` except the last and broadcastable to (..., T) if sequences
+            differ; 0 to T - 1 if not given. To rotate many tensors in the same way, pass the result of
+            :func:`make_rotation`.
+        base: b, the limit of how much slower the last pair turns.
 
     Returns:
-        The turned queries or keys, of the shape and type of ``x``; every pair keeps its length.
+        The rotated queries or keys, with the shape and type of ``x``. Every pair keeps its length.
 
     Raises:
         ValueError: if D is not even, the positions do not broadcast, or ``base`` is not positive.
@@ -159,7 +157,7 @@ def rotate(
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
-        >>> rotate(x)  # by 0, 1 and 2 radians
+        >>> rotate(x)  # 0, 1 and 2 radians
         tensor([[ 1.0000,  0.0000],
                 [ 0.5403,  0.8415],
                 [-0.4161,  0.9093]])
@@ -174,14 +172,14 @@ def rotate(
             positions = torch.arange(length, device=x.device)
         _check_positions(positions, x.shape[:-1])
         positions = make_rotation(positions, width, base=base, dtype=x.dtype)
-    # As complex numbers, pairs are turned by one multiplication, an order of magnitude faster than by four.
+    # One complex multiplication rotates a pair ten times as fast as four real multiplications.
     points = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (-1, 2))
-    turned = _as_complex(points) * positions.turns  # (..., T, D/2)
-    return torch.view_as_real(turned).flatten(-2).to(x.dtype)  # (..., T, D)
+    rotated = _as_complex(points) * positions.turns  # (..., T, D/2)
+    return torch.view_as_real(rotated).flatten(-2).to(x.dtype)  # (..., T, D)
 
 
 class Rope(NamedTuple):
-    """Rotary positions of a model or a layer: what :func:`make_rotation` has to know beside positions and width."""
+    """The settings of rotary positions that a model or a layer passes to :func:`make_rotation`."""
 
     base: float = 10_000.0
     yarn: Yarn | None = None
@@ -195,34 +193,33 @@ def make_rotation(
     yarn: Yarn | None = None,
     dtype: torch.dtype | None = None,
 ) -> Rotation:
-    """Compute once what :func:`rotate` needs for positions, to turn the queries and keys of many layers by it.
+    """Compute the rotation for positions once, to pass it to :func:`rotate` in many layers.
 
     Args:
-        positions: integers, (T,) or as many axes as the queries less the last and broadcastable.
+        positions: integers, as in :func:`rotate`.
         head_dim: D, even.
         base: as in :func:`rotate`.
-        yarn: how the speeds that follow from ``base`` are stretched; not at all when not given.
-        dtype: type of what will be turned; torch's default when not given. Angles are never computed in less
-            than float32.
+        yarn: how to change the frequencies for longer texts; no change if not given.
+        dtype: type of the queries and keys; torch's default if not given. Angles have at least float32.
 
     Raises:
-        ValueError: if ``head_dim`` is not even, ``base`` is not positive, or ``yarn`` does not stretch.
+        ValueError: if ``head_dim`` is not even, ``base`` is not positive, or a setting of ``yarn`` is invalid.
         TypeError: if the positions are not integers.
 
     Example:
-        >>> turns = make_rotation(torch.arange(5), head_dim=4)
+        >>> rotation = make_rotation(torch.arange(5), head_dim=4)
         >>> x = torch.randn(3, 5, 4)
-        >>> torch.equal(rotate(x, turns), rotate(x))
+        >>> torch.equal(rotate(x, rotation), rotate(x))
         True
     """
     _check_pairs(head_dim, "head_dim", base)
     _check_are_integers(positions)
-    # Half precision counts no further than 256 or 2048 in steps of 1, so angles are never computed in it.
+    # Half precision cannot store every integer above 256 (bfloat16) or 2048 (float16).
     dtype = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-    speeds = _inverse_frequencies(head_dim, base)
+    inv_freq = _inverse_frequencies(head_dim, base)
     if yarn is not None:
-        speeds = _yarn_inverse_frequencies(speeds, base, yarn)
-    angles = positions.unsqueeze(-1) * speeds.to(positions.device, dtype)  # (..., T, D/2)
+        inv_freq = _yarn_inverse_frequencies(inv_freq, base, yarn)
+    angles = positions.unsqueeze(-1) * inv_freq.to(positions.device, dtype)  # (..., T, D/2)
     turns = torch.complex(angles.cos(), angles.sin())
     return Rotation(turns if yarn is None else turns * _attention_factor(yarn))
 
@@ -235,29 +232,29 @@ def make_alibi_bias(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "H T S"]:
-    r"""Lower each score in proportion to the distance from query to key, in each head at its own rate.
+    r"""Make a bias that lowers each score in proportion to the distance between query and key.
 
-    Head h, counted from 1, subtracts $2^{-8h/H}$ per position of distance (Press et al. 2021,
-    arXiv:2108.12409, section 3). The result is added to the scores: pass it as ``bias``.
+    Head h, counted from 1, subtracts $2^{-8h/H}$ for each position of distance (Press et al. 2021, arXiv:2108.12409,
+    section 3). Pass the result to attention as ``bias``.
 
-    The paper's formula serves any number of heads. The authors' code agrees for powers of two and
-    orders and chooses slopes differently for other numbers, and so do models trained with it.
+    The formula of the paper works for any number of heads. The authors' code, and models trained with it, have other
+    slopes if the number of heads is not a power of two.
 
-    Aligned bottom-right like :func:`make_causal_mask`: the last query stands where the last key stands.
-    Distances count in both directions, so without a causal mask the future is lowered as the past is.
+    The last query is at the position of the last key, as in :func:`make_causal_mask`. Without a causal mask, the bias
+    lowers the scores of future keys, too.
 
     Args:
         num_heads: H, at least 1.
         num_queries: T, at least 0.
-        num_keys: S, at least 0; T when not given.
-        dtype: type of the bias; torch's default when not given.
-        device: where the bias lives.
+        num_keys: S, at least 0; T if not given.
+        dtype: type of the bias; torch's default if not given.
+        device: device of the bias.
 
     Returns:
-        The bias (H, T, S), 0 where a query meets its own position and below 0 elsewhere.
+        The bias (H, T, S), which is 0 if query and key have the same position, and negative otherwise.
 
     Raises:
-        ValueError: if there is no head or a length is negative.
+        ValueError: if ``num_heads`` is below 1 or a length is negative.
 
     Example:
         >>> make_alibi_bias(2, 3)[0]  # the steeper of two heads, 1/16 per position
@@ -279,50 +276,51 @@ def make_alibi_bias(
 
 
 def _inverse_frequencies(width: int, base: float) -> Float[Tensor, "pairs"]:
-    """By how many radians each pair of columns turns per position: 1, then slower and slower."""
+    """Return the radians by which each pair of columns turns per position: 1 for the first pair, then less."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
 def _yarn_inverse_frequencies(
-    speeds: Tensor, base: float, yarn: Yarn
+    inv_freq: Tensor, base: float, yarn: Yarn
 ) -> Float[Tensor, "pairs"]:
-    if yarn.factor < 1 or yarn.trained_len < 1:
+    if yarn.factor < 1 or yarn.original_max_len < 1:
         raise ValueError(
-            f"factor ({yarn.factor}) and trained_len ({yarn.trained_len}) must be at least 1"
+            f"factor ({yarn.factor}) and original_max_len ({yarn.original_max_len}) must be at least 1"
         )
     if not yarn.beta_fast > yarn.beta_slow > 0:
         raise ValueError(
-            f"beta_fast ({yarn.beta_fast}) must be above beta_slow ({yarn.beta_slow}), and that above 0"
+            f"beta_fast ({yarn.beta_fast}) must be above beta_slow ({yarn.beta_slow}), which must be above 0"
         )
     if base <= 1:
-        raise ValueError(f"base ({base}) must be above 1: all pairs would be equally fast")
-    width = 2 * len(speeds)
+        raise ValueError(
+            f"base ({base}) must be above 1, because YaRN needs pairs of different frequencies"
+        )
+    width = 2 * len(inv_freq)
 
-    def pair_that_turns(
-        times: float,
-    ) -> float:  # within the trained length; no whole number
-        speed = times * 2 * math.pi / yarn.trained_len
-        return -math.log(speed, base) * width / 2
+    def pair_with(turns: float) -> float:
+        """Return the number of the pair, as a fraction, that turns this often within original_max_len."""
+        return -math.log(turns * 2 * math.pi / yarn.original_max_len, base) * width / 2
 
-    first, last = pair_that_turns(yarn.beta_fast), pair_that_turns(yarn.beta_slow)
+    first, last = pair_with(yarn.beta_fast), pair_with(yarn.beta_slow)
     if yarn.truncate:
         first, last = math.floor(first), math.ceil(last)
-    # The last is bounded by the number of columns, not of pairs: so it is in the authors' code.
+    # As in the authors' code, the limit is the number of columns, not of pairs.
     first, last = max(first, 0), min(last, width - 1)
-    pairs = torch.arange(len(speeds), dtype=torch.float64)
-    slowed = ((pairs - first) / (last - first or 0.001)).clamp(0, 1)  # 0: as it was
-    return speeds * (1 - slowed) + speeds / yarn.factor * slowed
+    pairs = torch.arange(len(inv_freq), dtype=torch.float64)
+    ramp = ((pairs - first) / (last - first or 0.001)).clamp(0, 1)
+    return inv_freq * (1 - ramp) + inv_freq / yarn.factor * ramp
 
 
 def _attention_factor(yarn: Yarn) -> float:
-    given = yarn.attention_factor
-    return 0.1 * math.log(yarn.factor) + 1 if given is None else given
+    if yarn.attention_factor is not None:
+        return yarn.attention_factor
+    return 0.1 * math.log(yarn.factor) + 1
 
 
 def _check_pairs(width: int, name: str, base: float) -> None:
     if width < 2 or width % 2:
         raise ValueError(
-            f"{name} ({width}) must be even and at least 2: each speed takes two columns, a sine and a cosine"
+            f"{name} ({width}) must be even and at least 2: each frequency takes two columns, a sine and a cosine"
         )
     if base <= 0:
         raise ValueError(f"base ({base}) must be positive")
@@ -335,20 +333,19 @@ def _check_are_integers(positions: Tensor) -> None:
 
 
 def _as_complex(points: Float[Tensor, "*batch 2"]) -> Complex[Tensor, "*batch"]:
-    # A view can only be had where the memory is that of complex numbers, as it mostly is; torch.compile
-    # cannot ask where a tensor begins.
-    if torch.compiler.is_compiling() or not _lies_as_complex(points):
+    # A view is possible if pairs are aligned in memory. torch.compile cannot read the storage offset.
+    if torch.compiler.is_compiling() or not _is_aligned(points):
         points = points.clone(memory_format=torch.contiguous_format)
     return torch.view_as_complex(points)
 
 
-def _lies_as_complex(points: Tensor) -> bool:
+def _is_aligned(points: Tensor) -> bool:
     *strides, last = points.stride()
     return last == 1 and not any(n % 2 for n in (*strides, points.storage_offset()))
 
 
-def _check_rotation(turns: Rotation, shape: torch.Size) -> None:
-    *rows, pairs = turns.turns.shape
+def _check_rotation(rotation: Rotation, shape: torch.Size) -> None:
+    *rows, pairs = rotation.turns.shape
     if 2 * pairs != shape[-1] or not _fits(rows, shape[:-1]):
         raise ValueError(
             f"a rotation of {tuple(rows)} positions and {pairs} pairs of columns does not fit x {tuple(shape)}"
@@ -358,7 +355,7 @@ def _check_rotation(turns: Rotation, shape: torch.Size) -> None:
 def _fits(rows: Sequence[int], into: Sequence[int]) -> bool:
     if len(rows) == 1:
         return rows[0] == into[-1]
-    # Fewer axes would be matched from the end: (B, T) with (H, T), silently if there are as many.
+    # Broadcasting matches axes from the end, so (B, T) would silently match (H, T) if B equals H.
     broadcasts = all(
         p in (1, n) for p, n in zip(reversed(rows), reversed(into), strict=False)
     )

@@ -1,4 +1,4 @@
-"""Quiet softmax, whose weights may sum to less than one. Derived in chapter 14."""
+"""Quiet softmax, whose weights can sum to less than 1. Derived in chapter 14."""
 
 import torch
 from jaxtyping import Float
@@ -13,27 +13,27 @@ def quiet_softmax(
     *,
     sink: float | Float[Tensor, "..."] = 0.0,
 ) -> Float[Tensor, "..."]:
-    r"""Turn scores into positive weights that sum to less than one, and to almost nothing where all scores are low.
+    r"""Turn scores into positive weights that sum to less than 1. If all scores are low, the sum is close to 0.
 
-    Computes $e^{x_i} / (e^s + \sum_j e^{x_j})$: the softmax over the scores and one more score s, the *sink*,
-    whose weight is then left out. With $s = 0$ it is the quiet softmax (Miller 2023, "Attention Is Off By One"),
-    which ``nn.MultiheadAttention`` computes with ``add_zero_attn=True``; with an s that each head learns, it is
-    what gpt-oss does (OpenAI 2025, arXiv:2508.10925).
+    Computes $e^{x_i} / (e^s + \sum_j e^{x_j})$. This is a softmax over the scores and one more score s, the *sink*,
+    without the weight of the sink. With $s = 0$ it is the quiet softmax (Miller 2023, "Attention Is Off By One"), and
+    ``nn.MultiheadAttention`` computes it with ``add_zero_attn=True``. In gpt-oss, each head learns its s (OpenAI 2025,
+    arXiv:2508.10925).
 
-    As in :func:`~attn_course.softmax` the largest exponent is subtracted, and here the sink is one of them: so
-    nothing overflows, and a row of -inf gives zeros.
+    As in :func:`~attn_course.softmax`, the largest exponent is subtracted, and the sink is one of the exponents. So
+    nothing overflows, and a row of -inf gets zeros.
 
     Args:
         x: scores of any shape.
-        dim: the axis over which the weights and that of the sink sum to one.
-        sink: a finite number, or a tensor of them that broadcasts to ``x``, with the axis ``dim`` of length 1.
+        dim: the axis along which the weights and the weight of the sink sum to 1.
+        sink: a finite number, or a tensor that broadcasts to ``x`` and has length 1 on the axis ``dim``.
 
     Returns:
-        Weights of the shape and type of ``x``.
+        Weights with the shape and type of ``x``.
 
     Raises:
-        ValueError: if ``sink`` would make the result larger than ``x``, or has one score for each weight.
-        TypeError: if ``x`` is not floating point.
+        ValueError: if ``sink`` does not broadcast to ``x``, or has more than one number for each row.
+        TypeError: if ``x`` is not floating-point.
 
     Example:
         >>> quiet_softmax(torch.tensor([0.0, 0.0]))  # two scores and the sink, all equal
@@ -62,5 +62,5 @@ def _check_one_sink_a_row(sink: Tensor, x: Tensor, dim: int) -> None:
         s not in (1, n) for s, n in zip(sink.shape, allowed[missing:], strict=True)
     ):
         raise ValueError(
-            f"sink of shape {tuple(sink.shape)} must broadcast to {tuple(allowed)}, one sink for each row of x"
+            f"sink of shape {tuple(sink.shape)} must broadcast to {tuple(allowed)}: one sink for each row of x"
         )

@@ -1,4 +1,4 @@
-"""Attention with a short memory, in time and memory that grow with the length alone. Derived in chapter 16."""
+"""Sliding-window attention, whose time and memory grow linearly with the length. Derived in chapter 16."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ from attn_course.functional.masks import make_sliding_window_mask
 from attn_course.functional.sdpa import fused_attention
 from attn_course.functional.validation import check_qkv, check_window
 
-# How many queries attend together, to their windows' union: few waste time on calls, many on hidden keys.
+# Number of queries that attend together. Small chunks need many calls; large chunks compute many hidden scores.
 CHUNK = 128
 
 
@@ -20,19 +20,19 @@ def sliding_window_attention(
     *,
     num_sink_tokens: int = 0,
 ) -> Float[Tensor, "*batch T Dv"]:
-    """Attend to the ``window`` most recent positions, without computing a score of any key far from there.
+    """Attend to the ``window`` most recent positions, and compute no scores for older keys.
 
-    The output is that of :func:`~attn_course.attention` with the mask of
-    :func:`~attn_course.make_sliding_window_mask`. A mask saves nothing, since hidden scores are computed too;
-    here each chunk of queries attends only to the keys that one of them can see, through the fused kernel
+    The output equals the output of :func:`~attn_course.attention` with the mask of
+    :func:`~attn_course.make_sliding_window_mask`. A mask saves no time, because the hidden scores are computed, too.
+    Here each chunk of queries attends only to the keys that at least one of its queries can see, in the fused kernel
     (the sliding chunks of Beltagy et al. 2020, arXiv:2004.05150, section 3.2).
 
     Args:
-        q: queries (..., T, D); the last stands at the position of the last key.
+        q: queries (..., T, D). The last query is at the position of the last key.
         k: keys (..., S, D).
         v: values (..., S, Dv).
-        window: how many keys a query sees, its own position's included; at least 1.
-        num_sink_tokens: how many of the first positions every later query sees as well: attention sinks (Xiao et
+        window: number of keys that a query sees, including its own position; at least 1.
+        num_sink_tokens: number of first positions that every later query sees, too, called attention sinks (Xiao et
             al. 2023, arXiv:2309.17453).
 
     Returns:
@@ -43,7 +43,7 @@ def sliding_window_attention(
 
     Example:
         >>> q = k = v = torch.eye(3)
-        >>> torch.equal(sliding_window_attention(q, k, v, window=1), v)  # each sees itself alone
+        >>> torch.equal(sliding_window_attention(q, k, v, window=1), v)  # each token sees only itself
         True
     """
     check_qkv(q, k, v)
@@ -52,11 +52,11 @@ def sliding_window_attention(
     if window >= num_keys:
         return fused_attention(q, k, v, is_causal=True)
 
-    # Position p belongs to chunk p // CHUNK. Keys and values are split once: slicing them anew for each chunk
-    # would be as right, but in the backward pass each slice fills a gradient of full length.
+    # Position p belongs to chunk p // CHUNK. Keys and values are split only once, because each slice would need a
+    # gradient of the full length in the backward pass.
     k_chunks, v_chunks = (x.split(CHUNK, dim=-2) for x in (k, v))
     sink_k, sink_v = (x[..., :num_sink_tokens, :] for x in (k, v))
-    offset = num_keys - num_queries  # query t stands at position t + offset
+    offset = num_keys - num_queries  # query t is at position t + offset
     starts = [
         max(offset, 0),
         *range(max(offset, 0) // CHUNK * CHUNK + CHUNK, num_keys, CHUNK),
@@ -64,16 +64,17 @@ def sliding_window_attention(
     lengths = [
         stop - start for start, stop in zip(starts, [*starts[1:], num_keys], strict=True)
     ]
-    blind, *q_chunks = q.split([max(-offset, 0), *lengths], dim=-2)
+    unseeing, *q_chunks = q.split([max(-offset, 0), *lengths], dim=-2)
 
-    out = [blind.new_zeros(*blind.shape[:-1], v.size(-1))]  # before the first key
+    # Queries before the first key get zeros.
+    out = [unseeing.new_zeros(*unseeing.shape[:-1], v.size(-1))]
     masks = {}
     for start, q_chunk in zip(starts, q_chunks, strict=True):
         newest, oldest = start // CHUNK, max(start - window + 1, 0) // CHUNK
         keys, values = k_chunks[oldest : newest + 1], v_chunks[oldest : newest + 1]
         if num_sink_tokens <= oldest * CHUNK:
             keys, values = (sink_k, *keys), (sink_v, *values)
-        else:  # some of the sinks are in these chunks
+        else:  # some sinks are in these chunks
             keys, values = k_chunks[: newest + 1], v_chunks[: newest + 1]
         keys, values = torch.cat(keys, dim=-2), torch.cat(values, dim=-2)
         shape = (q_chunk.size(-2), keys.size(-2))

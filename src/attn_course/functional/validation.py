@@ -151,7 +151,9 @@ def check_is_bool(mask: Tensor, name: str = "mask") -> None:
 def check_is_flag(x: bool, name: str) -> None:
     """Raise an error if a value is not a bool, such as a list of queries where only all weights or none exist."""
     if not isinstance(x, bool):
-        raise TypeError(f"{name} ({x!r}) must be True or False; only a single layer returns the weights of chosen queries")
+        raise TypeError(
+            f"{name} ({x!r}) must be True or False; only a layer returns weights of chosen queries"
+        )
 
 
 def check_is_float(x: Tensor, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Multi-head attention, within one sequence and to another. Derived in chapters 6 and 7 (MultiHeadCrossAttention)."""
+"""Multi-head self-attention and cross-attention. Derived in chapters 6 and 7 (MultiHeadCrossAttention)."""
 
 from collections.abc import Sequence
 
@@ -23,8 +23,8 @@ from attn_course.functional.validation import (
 )
 
 
-class _Heads(nn.Module):
-    """What both layers below share: the four projections, and attention in all heads between them."""
+class _MultiHeadBase(nn.Module):
+    """The projections and the attention that both layers below share."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class _Heads(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         if isinstance(bias, Tensor) and bias.dim() == 3:
             raise ValueError(
-                f"bias of shape {tuple(bias.shape)} must be (T, S), or say with four axes whom it is for: (1, H, T, S) "
-                "for each head, (B, 1, T, S) for each sequence; see Tensor.unsqueeze"
+                f"bias of shape {tuple(bias.shape)} must have two or four axes: (T, S) for all, (1, H, T, S) for each "
+                "head, (B, 1, T, S) for each sequence; see Tensor.unsqueeze"
             )
         options = {
             "bias": bias,
@@ -128,12 +128,12 @@ class _Heads(nn.Module):
     def to_torch(self) -> nn.MultiheadAttention:
         """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
 
-        ``sink="zero"`` becomes ``add_zero_attn``, one more key and value of zeros.
+        ``sink="zero"`` becomes ``add_zero_attn``, which adds a key and a value of zeros.
 
         Raises:
-            ValueError: if ``d_in`` is not ``d_model``, only some projections have a bias, there are fewer heads
-                of keys than of queries, or a learned sink, which ``nn.MultiheadAttention`` cannot express; or if
-                a weight is computed from other parameters, as under ``weight_norm``.
+            ValueError: if ``nn.MultiheadAttention`` cannot express the layer: ``d_in`` differs from ``d_model``, only
+                some projections have a bias, there are fewer key heads than query heads, or the sink is learned. Also
+                if a weight is computed from other parameters, such as by ``weight_norm``.
 
         Example:
             >>> ours = MultiHeadAttention(d_model=8, num_heads=2)
@@ -154,8 +154,8 @@ class _Heads(nn.Module):
         bias, out_bias = (p.bias is not None for p in (self.q_proj, self.out_proj))
         if bias != out_bias:
             raise ValueError(
-                f"bias ({bias}) must equal out_bias ({out_bias}) for nn.MultiheadAttention: "
-                "it has all biases or none"
+                f"bias ({bias}) must equal out_bias ({out_bias}) for nn.MultiheadAttention, "
+                "which has all biases or none"
             )
         theirs = nn.MultiheadAttention(
             d_model,
@@ -187,19 +187,17 @@ class _Heads(nn.Module):
     def _copy_from_torch(self, module: nn.MultiheadAttention) -> None:
         if module.bias_k is not None:
             raise ValueError(
-                "add_bias_kv (True) must be False: a learned key and value has no counterpart here; "
-                "add_zero_attn has one, sink='zero'"
+                "add_bias_kv (True) must be False, because this layer has no learned key and value; "
+                "add_zero_attn becomes sink='zero'"
             )
         theirs = module.state_dict()
-        # Stored apart when keys and values have a width of their own.
-        together = module.kdim == module.vdim == module.embed_dim
-        names = (
-            ["in_proj_weight"] if together else [f"{name}_proj_weight" for name in "qkv"]
-        )
+        # One matrix for all three projections, unless keys or values have another width.
+        joint = module.kdim == module.vdim == module.embed_dim
+        names = ["in_proj_weight"] if joint else [f"{name}_proj_weight" for name in "qkv"]
         biases = [] if self.q_proj.bias is None else ["in_proj_bias", "out_proj.bias"]
         check_has_weights(theirs, [*names, "out_proj.weight", *biases])
         weights = [theirs[name] for name in names]
-        if together:
+        if joint:
             weights = weights[0].chunk(3)
         state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
         if self.q_proj.bias is not None:
@@ -210,33 +208,31 @@ class _Heads(nn.Module):
         self.train(module.training)
 
 
-class MultiHeadAttention(_Heads):
-    r"""Attend several times in parallel, each head in its own slice of the width, and mix what the heads found.
+class MultiHeadAttention(_MultiHeadBase):
+    r"""Self-attention with several heads in parallel, and an output projection that mixes their results.
 
     Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
-    \mathrm{attention}(xW_q^h, xW_k^h, xW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2). All heads'
-    projections stand side by side in one matrix; head h owns columns h * D to (h + 1) * D of each. The sequence
-    attends to itself; to another one attends :class:`MultiHeadCrossAttention`.
+    \mathrm{attention}(xW_q^h, xW_k^h, xW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2). One matrix
+    contains the projections of all heads, and head h has its columns h * D to (h + 1) * D.
 
-    Weights are computed only when asked for. Without them the call goes through PyTorch's fused kernel, which has no
-    second derivatives and no forward-mode derivatives: for those, ask for all weights.
+    The layer computes weights only on request. Otherwise it uses PyTorch's fused kernel, which has no second
+    derivatives and no forward-mode derivatives. With ``need_weights=True``, the layer has both.
 
     Args:
-        d_model: E, the width of queries, keys and values over all heads together, and of the output.
-        num_heads: H; must divide ``d_model``. Each head is D = E / H wide.
-        d_in: width of the incoming tokens; ``d_model`` when not given.
+        d_model: E, the total width of queries, keys and values, and the width of the output.
+        num_heads: H; must divide ``d_model``. The width of each head is D = E / H.
+        d_in: width of the input; ``d_model`` if not given.
         bias: whether the projections of queries, keys and values add a bias.
         out_bias: whether the output projection adds a bias.
-        dropout: probability of dropping a weight in training, from 0 up to but not including 1.
-        num_kv_heads: G, how many heads of keys and values there are; must divide ``num_heads``. Each serves
-            H / G heads of queries (Ainslie et al. 2023, arXiv:2305.13245); 1 is multi-query attention, and as
-            many as ``num_heads``, when not given, is the attention of the first paper.
-        sink: "zero" lets a head attend to nothing, by quiet softmax; "learned" does so with a score that each
-            head learns, the parameter ``sink_scores`` (H,), 0 at first. See :func:`~attn_course.quiet_softmax`.
+        dropout: probability of dropping a weight in training, at least 0 and below 1.
+        num_kv_heads: G, the number of heads of keys and values; must divide ``num_heads``. Each serves H / G heads of
+            queries (Ainslie et al. 2023, arXiv:2305.13245). 1 is multi-query attention; the default is ``num_heads``.
+        sink: "zero" adds a sink with the score 0 to every softmax, and "learned" a sink whose score each head learns,
+            the parameter ``sink_scores`` (H,) with the initial value 0. See :func:`~attn_course.quiet_softmax`.
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model`` or ``num_kv_heads`` does not divide ``num_heads``,
-            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` has no meaning.
+            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` is unknown.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -281,33 +277,31 @@ class MultiHeadAttention(_Heads):
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
-        """Attend within ``x``, and to what the cache holds.
+        """Attend within ``x`` and to the positions in the cache.
 
         Args:
             x: (B, T, d_in).
-            mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence,
-                (B, H, T, S) for each head; any axis may be 1.
-            bias: numbers added to the scores: (T, S) for all, (1, H, T, S) for each head, as
-                ``make_alibi_bias(…)[None]`` is, or (B, H, T, S); any axis may be 1.
-            positions: where the tokens stand, (T,), or (B, T) when sequences differ; queries and keys are then
-                turned by :func:`~attn_course.rotate`. D must be even. Or what :func:`~attn_course.make_rotation`
-                made of positions (T,) or (B, 1, T): once for many layers, or with another ``base``.
-            is_causal: hide the future, in addition to ``mask``; aligned bottom-right when T != S.
-            need_weights: whether to return the weights; or of which queries, R numbers, a list or a tensor: a few
-                rows cost next to nothing, as the output still comes from the fused kernel.
-            cache: keys and values of the positions before ``x``, to which its own are appended: S counts both. With
-                a :class:`~attn_course.RollingCache` each query sees its own window, so the future is hidden. The
-                mask and the bias count forgotten positions too, but there are no weights of these.
+            mask: True where a query may attend: (T, S) for all, (B, T, S) or (B, 1, S) for each sequence, or
+                (B, H, T, S) for each head. Any axis may be 1.
+            bias: numbers added to the scores: (T, S) for all, (1, H, T, S) for each head, such as
+                ``make_alibi_bias(…)[None]``, or (B, H, T, S). Any axis may be 1.
+            positions: positions (T,), or (B, T) if sequences differ, by which :func:`~attn_course.rotate` rotates
+                queries and keys. D must be even. Alternatively, a result of :func:`~attn_course.make_rotation`.
+            is_causal: hide the future, in addition to ``mask``. The last query is aligned with the last key.
+            need_weights: whether to return the weights, or the indices of R queries as a list or tensor. A few queries
+                cost almost nothing, because the output still comes from the fused kernel.
+            cache: keys and values of earlier positions. The new ones are appended, and S counts both. With a
+                :class:`~attn_course.RollingCache`, each query sees only its window. The mask and the bias then count
+                forgotten positions, too, but the weights do not.
 
         Returns:
             The output (B, T, E), and the weights (B, H, T, S), or (B, H, R, S) of chosen queries, or None. In
-            training with dropout, the weights are those that were applied, after dropping; but those of chosen
-            queries are as they were before.
+            training, the weights are after dropout, but the weights of chosen queries are before dropout.
 
         Raises:
             ValueError: if a shape does not fit, or the cache has no room.
-            TypeError: if the mask is not boolean, the bias not floating point, the positions not integers, or
-                ``need_weights`` neither a truth value nor rows.
+            TypeError: if the mask is not boolean, the bias is not floating-point, the positions are not integers, or
+                ``need_weights`` is neither a bool nor indices.
         """
         check_sequence(x, self.q_proj.in_features, "x", "d_in")
         check_need_weights(need_weights, x.size(1))
@@ -326,7 +320,7 @@ class MultiHeadAttention(_Heads):
             return self._attend(q, k, v, mask, bias, is_causal, need_weights)
 
     def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
-        """Make an empty cache for ``forward``, of this layer's sizes, type and device; under autocast, of its type.
+        """Make an empty cache for this layer, with the type that the layer computes in, also under autocast.
 
         Raises:
             ValueError: if a size is below 1.
@@ -344,13 +338,12 @@ class MultiHeadAttention(_Heads):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
+        """Copy an ``nn.MultiheadAttention`` with its weights, type, device and mode.
 
-        ``add_zero_attn``, one more key and value of zeros, becomes ``sink="zero"``: a score of 0 without a value.
+        ``add_zero_attn``, which adds a key and a value of zeros, becomes ``sink="zero"``.
 
         Raises:
-            ValueError: if it uses ``add_bias_kv``, which this class does not have, or its keys come from another
-                sequence, as ``kdim`` and ``vdim`` say.
+            ValueError: if it uses ``add_bias_kv``, which this class lacks, or has other widths for keys and values.
 
         Example:
             >>> theirs = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -361,8 +354,8 @@ class MultiHeadAttention(_Heads):
         """
         if (module.kdim, module.vdim) != (module.embed_dim, module.embed_dim):
             raise ValueError(
-                f"kdim ({module.kdim}) and vdim ({module.vdim}) must equal embed_dim ({module.embed_dim}): "
-                "here a sequence attends to itself; see MultiHeadCrossAttention"
+                f"kdim ({module.kdim}) and vdim ({module.vdim}) must equal embed_dim ({module.embed_dim}) "
+                "for self-attention; see MultiHeadCrossAttention"
             )
         bias = module.in_proj_bias is not None
         ours = cls(
@@ -377,18 +370,18 @@ class MultiHeadAttention(_Heads):
         return ours
 
 
-class MultiHeadCrossAttention(_Heads):
-    r"""Attend from one sequence to another, the memory, several times in parallel.
+class MultiHeadCrossAttention(_MultiHeadBase):
+    r"""Cross-attention with several heads in parallel: one sequence attends to another one, the memory.
 
     Computes $\mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H)\,W_o$ with $\mathrm{head}_h =
     \mathrm{attention}(xW_q^h, mW_k^h, mW_v^h)$ (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3). It has the
-    parameters of :class:`MultiHeadAttention`, and is that layer where the memory is the sequence itself.
+    same parameters as :class:`MultiHeadAttention`. If the memory is the sequence itself, both return the same.
 
     Args:
-        d_model: E, the width of queries, keys and values over all heads together, and of the output.
+        d_model: E, the total width of queries, keys and values, and the width of the output.
         num_heads: H; must divide ``d_model``.
-        d_in: width of the incoming queries; ``d_model`` when not given.
-        d_memory: width of the memory; ``d_in`` when not given.
+        d_in: width of the queries' input; ``d_model`` if not given.
+        d_memory: width of the memory; ``d_in`` if not given.
         bias, out_bias, dropout, num_kv_heads, sink: as in :class:`MultiHeadAttention`.
 
     Raises:
@@ -416,7 +409,7 @@ class MultiHeadCrossAttention(_Heads):
 
         Args:
             query: (B, T, d_in).
-            memory: (B, S, d_memory), or the keys and values that :meth:`project_memory` made of it.
+            memory: (B, S, d_memory), or its keys and values from :meth:`project_memory`.
             mask, bias, is_causal, need_weights: as in :class:`MultiHeadAttention`.
 
         Returns:
@@ -436,14 +429,14 @@ class MultiHeadCrossAttention(_Heads):
     def project_memory(
         self, memory: Float[Tensor, "B S _"], value: Float[Tensor, "B S _"] | None = None
     ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
-        """Make the keys and values of a memory: once is enough for any number of queries.
+        """Compute the keys and values of a memory once, for any number of calls.
 
         Args:
             memory: (B, S, d_memory).
-            value: (B, S, d_memory), what the values are made of; ``memory`` when not given.
+            value: (B, S, d_memory), the source of the values; ``memory`` if not given.
 
         Returns:
-            Keys and values (B, G, S, D), which ``forward`` takes in the place of the memory.
+            Keys and values (B, G, S, D), which ``forward`` accepts instead of the memory.
 
         Raises:
             ValueError: if a shape does not fit.
@@ -455,12 +448,12 @@ class MultiHeadCrossAttention(_Heads):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadCrossAttention":
-        """Copy an ``nn.MultiheadAttention``, its weights, type, device and mode included.
+        """Copy an ``nn.MultiheadAttention`` with its weights, type, device and mode.
 
         ``add_zero_attn`` becomes ``sink="zero"``, as in :meth:`MultiHeadAttention.from_torch`.
 
         Raises:
-            ValueError: if it uses ``add_bias_kv`` or ``kdim != vdim``, which this class does not have.
+            ValueError: if it uses ``add_bias_kv`` or ``kdim != vdim``, which this class lacks.
 
         Example:
             >>> theirs = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
@@ -471,8 +464,8 @@ class MultiHeadCrossAttention(_Heads):
         """
         if module.kdim != module.vdim:
             raise ValueError(
-                f"kdim ({module.kdim}) must equal vdim ({module.vdim}): "
-                "here keys and values come from one memory"
+                f"kdim ({module.kdim}) must equal vdim ({module.vdim}), "
+                "because keys and values come from one memory"
             )
         bias = module.in_proj_bias is not None
         ours = cls(
@@ -499,7 +492,7 @@ def _for_all_heads(mask: Tensor | None) -> Tensor | None:
 def _for_cache(
     cache: Cache, q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The mask and bias of the keys k that a cache returned, from those of all positions read so far."""
+    """Select the mask and the bias for the keys k that a cache returned, from those of all positions so far."""
     num_queries = q.size(-2)
     if bias is not None:
         check_is_tensor(bias, "bias")

@@ -89,7 +89,7 @@ class HFConfig(dict[str, Any]):
 
 _YARN_NAMES = {
     "factor": "factor",
-    "original_max_position_embeddings": "trained_len",
+    "original_max_position_embeddings": "original_max_len",
     "beta_fast": "beta_fast",
     "beta_slow": "beta_slow",
     "truncate": "truncate",
