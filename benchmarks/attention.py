@@ -52,7 +52,7 @@ from attn_course import (
     tiled_attention,
     weights_of_rows,
 )
-from attn_course.decoding import generate, without_cache
+from attn_course.decoding import generate
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 5  # at least
@@ -305,7 +305,7 @@ def cache(new_tokens: int, limit: float | None) -> Iterator[Row]:
     def make() -> tuple[Work, Work]:
         model, prompt = writer(new_tokens + 8), torch.randint(1000, (1, 8))
         write = partial(generate, prompts=prompt, prompt_lengths=torch.tensor([8]), max_new_tokens=new_tokens)
-        return partial(write, model), partial(write, without_cache(model))
+        return partial(write, model), partial(write, model, use_cache=False)
 
     name, flops = f"{new_tokens} new tokens, 6 layers, E 384", reading_flops(range(1, new_tokens + 8))
     how = {"faster": True, "repeats": 1, "rounds": ROUNDS}

@@ -25,7 +25,6 @@ from attn_course.decoding import (
     keep_top_p,
     normalize_by_length,
     sample,
-    without_cache,
 )
 
 PAD, BOS, EOS = 0, 1, 2
@@ -513,7 +512,7 @@ def make_transformer(seed, **options):
 @given(seeds, st.booleans(), st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 9))
 def test_with_a_cache_the_same_is_written_and_each_token_read_once(how, seed, norm_first, lengths, max_len):
     model, batch = make_transformer(seed, norm_first=norm_first), make_batch(lengths, seed)
-    without = WRITE[how](without_cache(model), *batch, max_len=max_len, special=IDS)
+    without = WRITE[how](model, *batch, max_len=max_len, special=IDS, use_cache=False)
     asked_without = list(model.calls)
     model.calls.clear()
     found = WRITE[how](model, *batch, max_len=max_len, special=IDS)
@@ -551,22 +550,23 @@ def test_a_row_that_ended_early_changes_no_other():
         model = make_transformer(seed)
         ids = greedy_search(model, *batch, max_len=12, special=IDS)
         for source, length, row in zip(*batch, ids.tolist(), strict=True):
-            alone = greedy_search(without_cache(model), source[None, :length], length[None], max_len=12, special=IDS)
+            one = source[None, :length], length[None]
+            alone = greedy_search(model, *one, max_len=12, special=IDS, use_cache=False)
             assert [i for i in row if i != PAD] == alone[0].tolist()
             ends.add(row.index(EOS) if EOS in row else None)
     assert None in ends
     assert len(ends) > 3
 
 
-@pytest.mark.parametrize("with_or_without", [lambda model: model, without_cache])
+@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("how", ["greedy", "sample", "beam 2"])
-def test_as_much_is_written_as_the_model_can_read_and_no_more(how, with_or_without):
+def test_as_much_is_written_as_the_model_can_read_and_no_more(how, use_cache):
     model, endless = make_transformer(0, max_len=5), SpecialIds(bos=BOS, eos=-1, pad=PAD)
-    found = WRITE[how](with_or_without(model), *make_batch(), special=endless, max_len=5)
+    found = WRITE[how](model, *make_batch(), special=endless, max_len=5, use_cache=use_cache)
     assert {len(row) for row in (found if isinstance(found, torch.Tensor) else [row[0].ids for row in found])} == {5}
     model.calls.clear()
-    with pytest.raises(ValueError, match=r"max_len \(6\) must not be above that of the model \(5\)"):
-        WRITE[how](with_or_without(model), *make_batch(), special=endless, max_len=6)
+    with pytest.raises(ValueError, match=r"max_len \(6\) must not be above the model's max_len \(5\)"):
+        WRITE[how](model, *make_batch(), special=endless, max_len=6, use_cache=use_cache)
     assert model.calls == []
 
 
@@ -619,7 +619,7 @@ def test_every_text_goes_on_as_it_does_alone(seed, positions, lengths, number, e
     model, (prompts, prompt_lengths) = make_language_model(seed, positions), make_prompts(lengths, seed)
     how = {"max_new_tokens": number, "eos_id": eos_id}
     found = generate(model, prompts, prompt_lengths, chunk_size=chunk_size, **how)
-    assert torch.equal(found, generate(without_cache(model), prompts, prompt_lengths, **how))
+    assert torch.equal(found, generate(model, prompts, prompt_lengths, use_cache=False, **how))
     alone = [go_on(model, p[-n:], number, eos_id) for p, n in zip(prompts, lengths, strict=True)]
     longest = max(map(len, alone))
     assert found.tolist() == [row + [eos_id] * (longest - len(row)) for row in alone]
@@ -642,7 +642,7 @@ def test_prompts_are_read_at_once_or_in_pieces_and_each_new_token_once():
         generate(model, prompts, lengths, max_new_tokens=4, chunk_size=chunk_size)
         assert model.calls == [((3, t), True) for t in (*prefill, 1, 1, 1)]
     model.calls.clear()
-    generate(without_cache(model), prompts, lengths, max_new_tokens=4)
+    generate(model, prompts, lengths, max_new_tokens=4, use_cache=False)
     assert model.calls == [((3, t), False) for t in (5, 6, 7, 8)]
 
 
@@ -674,12 +674,12 @@ def test_prompts_of_one_length_need_no_lengths():
 def test_what_is_drawn_is_the_same_with_a_cache_and_as_often_as_it_is_probable():
     model, (prompts, lengths) = make_language_model(seed=4), make_prompts()
 
-    def draw(seed, model=model, chunk_size=None):
+    def draw(seed, **reading):
         sampling = Sampling(0.8, top_k=6, top_p=0.9, generator=torch.Generator().manual_seed(seed))
-        how = {"max_new_tokens": 8, "eos_id": 4, "sampling": sampling, "chunk_size": chunk_size}
-        return generate(model, prompts, lengths, **how).tolist()
+        how = {"max_new_tokens": 8, "eos_id": 4, "sampling": sampling}
+        return generate(model, prompts, lengths, **how, **reading).tolist()
 
-    assert draw(0) == draw(0, without_cache(model)) == draw(0, chunk_size=2)
+    assert draw(0) == draw(0, use_cache=False) == draw(0, chunk_size=2)
     assert len({str(draw(seed)) for seed in range(5)}) == 5
     number = 20_000
     sampling = Sampling(generator=torch.Generator().manual_seed(11))
@@ -709,12 +709,12 @@ def test_a_model_without_a_cache_can_go_on_too():
 def test_it_writes_as_much_as_the_model_can_read_and_no_more():
     for positions in ("rotary", "alibi", "learned"):
         model, batch = make_language_model(positions=positions), make_prompts()
-        for writes in (model, without_cache(model)):
-            assert generate(writes, *batch, max_new_tokens=20).shape == (3, 20)  # reads 5 + 19
+        for use_cache in (True, False):
+            assert generate(model, *batch, max_new_tokens=20, use_cache=use_cache).shape == (3, 20)  # reads 5 + 19
             model.calls.clear()
-            message = r"to write 21 tokens after prompts of 5, 25 must be read, more than max_len \(24\) of the model"
+            message = r"21 new tokens after prompts of 5 tokens make 25 tokens to read, more than .* max_len \(24\)"
             with pytest.raises(ValueError, match=message):
-                generate(writes, *batch, max_new_tokens=21)
+                generate(model, *batch, max_new_tokens=21, use_cache=use_cache)
             assert model.calls == []
 
 
@@ -722,13 +722,13 @@ def test_settings_of_going_on_without_meaning_are_refused():
     model, batch = make_language_model(), make_prompts()
     with pytest.raises(ValueError, match=r"max_new_tokens \(0\) must be at least 1"):
         generate(model, *batch, max_new_tokens=0)
-    for writes, chunk_size in ((model, 0), (without_cache(model), 2)):
-        with pytest.raises(ValueError, match=r"chunk_size \(.\) must be at least 1, and only a cache reads prompts in"):
-            generate(writes, *batch, max_new_tokens=3, chunk_size=chunk_size)
+    for chunk_size, use_cache in ((0, True), (2, False)):
+        with pytest.raises(ValueError, match=r"chunk_size \(.\) must be at least 1, and needs a cache"):
+            generate(model, *batch, max_new_tokens=3, chunk_size=chunk_size, use_cache=use_cache)
     with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
         generate(model.train(), *batch, max_new_tokens=3)
     nn.init.constant_(model.eval().norm.weight, math.nan)
-    with pytest.raises(ValueError, match="logits hold nan after 0 tokens"):
+    with pytest.raises(ValueError, match="logits of the model hold NaN after 0 tokens"):
         generate(model, *batch, max_new_tokens=3)
 
 
@@ -740,7 +740,7 @@ def test_nan_is_refused_where_a_token_would_be_chosen_from_it_and_nowhere_else()
 
     prompts = torch.tensor([[6, 2, 4], [1, 3, 5]])
     assert generate(model, prompts, max_new_tokens=2).tolist() == [[4, 4], [5, 5]]
-    with pytest.raises(ValueError, match="logits hold nan after 2 tokens"):
+    with pytest.raises(ValueError, match="logits of the model hold NaN after 2 tokens"):
         generate(model, prompts, max_new_tokens=3)
 
 
@@ -776,7 +776,7 @@ def test_writing_nothing_is_refused(write):
 
 @pytest.mark.parametrize(("bos", "pad"), [(EOS, PAD), (BOS, EOS)])
 def test_an_end_that_could_never_be_written_is_refused(bos, pad):
-    message = rf"eos \(2\) must be neither bos \({bos}\) nor pad \({pad}\): these are never written"
+    message = rf"eos \(2\) must be neither bos \({bos}\) nor pad \({pad}\), which are never written"
     with pytest.raises(ValueError, match=message):
         SpecialIds(bos=bos, eos=EOS, pad=pad)
 
@@ -791,7 +791,7 @@ def test_the_beginning_may_be_padding(write):
 def test_nan_is_refused_where_it_appears(write):
     model = Writer()
     nn.init.constant_(model.out, math.nan)
-    with pytest.raises(ValueError, match="logits hold nan after 0 tokens"):
+    with pytest.raises(ValueError, match="logits of the model hold NaN after 0 tokens"):
         write(model, *make_batch(), max_len=3, special=IDS)
 
 
@@ -803,7 +803,7 @@ def test_lengths_that_do_not_fit_are_refused(write):
         write(Writer(), src, lengths[:2], max_len=3, special=IDS)
     with pytest.raises(ValueError, match="at least one source"):
         write(Writer(), src[:0], lengths[:0], max_len=3, special=IDS)
-    with pytest.raises(ValueError, match=r"src_lengths \[5, 0, 3\] must be at least 1: there is nothing to translate"):
+    with pytest.raises(ValueError, match=r"src_lengths \[5, 0, 3\] must be at least 1, because an empty source"):
         write(Writer(), src, lengths * torch.tensor([1, 0, 1]), max_len=3, special=IDS)
     with pytest.raises(ValueError, match=r"longest length \(9\) must not exceed"):
         write(Writer(), src, lengths + 4, max_len=3, special=IDS)

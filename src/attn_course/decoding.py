@@ -1,9 +1,8 @@
-"""Decoding: how a model that scores next tokens comes to write. Derived in chapters 13 and 15 (:func:`generate`).
+"""Decoding: searches and sampling with a model that scores next tokens. Derived in chapters 13 and 15 (generate).
 
-A translator is asked in two calls only: ``model.encode(src, src_mask=…)`` once for each source, and
-``model.decode(ids, memory, src_mask=…)`` for every token that is written, which reads everything written so
-far from the beginning. A translator that can also ``make_cache`` is asked ``model.decode(new_ids, cache=…)``
-instead and reads each token once; :func:`without_cache` makes it forget that it can.
+A search calls ``model.encode(src, src_mask=…)`` once for each source, and ``model.decode(ids, memory, src_mask=…)`` for
+each new token, which reads all tokens of the target again. If the model has a method ``make_cache``, the search calls
+``model.decode(new_ids, cache=…)`` instead, which reads each token once.
 """
 
 import math
@@ -15,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attn_course.caching import DecoderCache
 from attn_course.data.batches import make_batch
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 from attn_course.functional.masks import make_padding_mask
@@ -23,43 +23,43 @@ from attn_course.functional.validation import check_sizes
 
 @runtime_checkable
 class Seq2SeqModel(Protocol):
-    """What decoding asks of a model; :class:`attn_course.Transformer` is one."""
+    """The methods that a search needs; :class:`attn_course.Transformer` has them."""
 
     def encode(self, src: Tensor, *, src_mask: Tensor | None) -> tuple[Tensor, object]:
-        """Read the sources (B, S): the memory (B, S, E), and something that is not used here."""
+        """Encode the sources (B, S). Return the memory (B, S, E), and a second value that is not used here."""
         ...
 
     def decode(
         self, tgt: Tensor, memory: Tensor, *, src_mask: Tensor | None
     ) -> tuple[Tensor, object]:
-        """Score what follows each of the ids (B, T): logits (B, T, V), and something that is not used here."""
+        """Score the token after each of the ids (B, T). Return logits (B, T, V), and a second value, not used here."""
         ...
 
 
 @runtime_checkable
 class SourceRule(Protocol):
-    """Decides which tokens a search may write for one source."""
+    """A rule that says which tokens a search may write for one source."""
 
     def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
-        """Return True for each token that may be written next, as a tensor (V,).
+        """Return a tensor (V,) that is True for each token that may be written next.
 
         Args:
-            written: the ids so far, without the beginning.
+            written: the ids so far, without the beginning-of-sequence id.
         """
         ...
 
     def penalty(self, written: Sequence[int]) -> float:
-        """Return what is subtracted from the score of a hypothesis before the beam ranks it.
+        """Return the number that the beam search subtracts from the score of a hypothesis.
 
         Args:
-            written: the ids of the hypothesis, without the beginning.
+            written: the ids of the hypothesis, without the beginning-of-sequence id.
         """
         ...
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """Makes a :class:`SourceRule` for each source; :class:`attn_course.translation.copying.CopyNumbers` is one."""
+    """A function that makes a :class:`SourceRule` for each source, such as ``translation.copying.CopyNumbers``."""
 
     def __call__(self, source: Sequence[int]) -> SourceRule | None:
         """Return the rule for one source, or None if every token may be written.
@@ -72,14 +72,14 @@ class Rule(Protocol):
 
 @runtime_checkable
 class CausalLM(Protocol):
-    """What :func:`generate` asks of a model; :class:`attn_course.LanguageModel` is one."""
+    """The call that :func:`generate` needs; :class:`attn_course.LanguageModel` has it."""
 
     def __call__(self, ids: Tensor, *, mask: Tensor | None) -> Tensor:
-        """Score what follows each of the ids (B, T): logits (B, T, V).
+        """Score the token after each of the ids (B, T), as logits (B, T, V).
 
         Args:
             ids: (B, T), padded on the left.
-            mask: True where there is no padding, (B, 1, T), or None.
+            mask: True at real tokens, (B, 1, T), or None.
         """
         ...
 
@@ -88,31 +88,35 @@ def _check_temperature(temperature: float) -> None:
     if not 0 < temperature < math.inf:
         raise ValueError(
             f"temperature ({temperature}) must be above 0 and finite; "
-            "what it tends to at 0 is greedy_search"
+            "the limit at 0 is greedy_search"
         )
 
 
 def _check_top_k(k: int) -> None:
     if k < 1:
-        raise ValueError(f"top_k ({k}) must be at least 1: one token has to be written")
+        raise ValueError(
+            f"top_k ({k}) must be at least 1, because one token has to be written"
+        )
 
 
 def _check_top_p(p: float) -> None:
     if not 0 < p <= 1:
-        raise ValueError(f"top_p ({p}) must be above 0 and at most 1: it is a probability")
+        raise ValueError(
+            f"top_p ({p}) must be above 0 and at most 1, because it is a probability"
+        )
 
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids of a translator's target that are no words.
+    """The special ids of a translator's target.
 
     Args:
-        bos: the beginning, which the decoder reads first; never written.
-        eos: the end of a target; neither of the other two.
-        pad: what to fill up with after the end; never written before it.
+        bos: beginning of sequence, which the decoder reads first. No search writes it.
+        eos: end of sequence.
+        pad: padding after the end. No search writes it before the end.
 
     Raises:
-        ValueError: if ``eos`` is one of the other two.
+        ValueError: if ``eos`` equals ``bos`` or ``pad``.
     """
 
     bos: int
@@ -122,27 +126,27 @@ class SpecialIds:
     def __post_init__(self) -> None:
         if self.eos in (self.bos, self.pad):
             raise ValueError(
-                f"eos ({self.eos}) must be neither bos ({self.bos}) nor pad ({self.pad}): these are never written, "
-                "so no target could end"
+                f"eos ({self.eos}) must be neither bos ({self.bos}) nor pad ({self.pad}), which are never written: "
+                "no target could end"
             )
 
 
 SUBWORD_IDS = SpecialIds(bos=BOS_ID, eos=EOS_ID, pad=PAD_ID)
-"""Those of our own vocabularies."""
+"""The special ids of the course's own vocabularies."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw tokens: first the temperature, then ``top_k``, then ``top_p``, each on what the one before left.
+    """How to draw tokens. The temperature is applied first, then ``top_k``, then ``top_p``.
 
     Args:
         temperature: see :func:`apply_temperature`.
-        top_k: see :func:`keep_top_k`; None keeps all.
-        top_p: see :func:`keep_top_p`; None keeps all.
-        generator: on the CPU, where the tokens are drawn, so that every device draws the same; None for torch's.
+        top_k: see :func:`keep_top_k`; None keeps all tokens.
+        top_p: see :func:`keep_top_p`; None keeps all tokens.
+        generator: on the CPU, where the tokens are drawn, so that every device draws the same; None for torch's own.
 
     Raises:
-        ValueError: if a setting has no meaning.
+        ValueError: if a setting is outside its range.
     """
 
     temperature: float = 1.0
@@ -158,7 +162,7 @@ class Sampling:
             _check_top_p(self.top_p)
 
     def draw(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
-        """A token for each row."""
+        """Draw one token for each row."""
         logits = apply_temperature(logits, self.temperature)
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
@@ -170,14 +174,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Beam:
-    """How wide to search, and what to rank by.
+    """The settings of a beam search.
 
     Args:
-        size: how many beginnings to keep, and most hypotheses to return for a source.
-        length_penalty: the α of :func:`normalize_by_length`; 0 for none.
+        size: number of hypotheses to keep at each step, and the maximum number to return for a source.
+        length_penalty: the α of :func:`normalize_by_length`; 0 for no correction.
         length_reward: added to the score for each token (Murray and Chiang 2018, arXiv:1808.10006, section 3).
-        patience: the search waits for this times ``size`` hypotheses to end (Kasai et al. 2022,
-            arXiv:2204.05424, section 2.2). The shortest end first, so a correction for length needs more than 1.
+        patience: the search continues until ``patience * size`` hypotheses have ended (Kasai et al. 2022,
+            arXiv:2204.05424, section 2.2). Short hypotheses end first, so a correction for length needs more than 1.
 
     Raises:
         ValueError: if ``size`` is below 1, ``length_penalty`` or ``length_reward`` is negative, or ``patience`` is
@@ -193,22 +197,22 @@ class Beam:
         check_sizes(size=self.size)
         if self.length_penalty < 0:
             raise ValueError(
-                f"length_penalty ({self.length_penalty}) must be at least 0: below it, short sentences gain even more"
+                f"length_penalty ({self.length_penalty}) must be at least 0; less favours short sentences even more"
             )
         if not 0 <= self.length_reward < math.inf:
             raise ValueError(
-                f"length_reward ({self.length_reward}) must be at least 0 and finite: below it, short sentences gain "
+                f"length_reward ({self.length_reward}) must be at least 0 and finite; less favours short sentences "
                 "even more"
             )
         if not 1 <= self.patience < math.inf:
             raise ValueError(
-                f"patience ({self.patience}) must be at least 1 and finite: below it, beams would be cut off"
+                f"patience ({self.patience}) must be at least 1 and finite, because less would cut beams off"
             )
 
     def rank(
         self, ids: Int[Tensor, "T"], log_prob: float, rule: "SourceRule | None" = None
     ) -> "Hypothesis":
-        """The hypothesis that these ids without the beginning are, with the score that it is ranked by."""
+        """Make a hypothesis with its score from ids without the beginning-of-sequence id."""
         score = normalize_by_length(log_prob, ids.numel(), self.length_penalty)
         score += self.length_reward * ids.numel()
         if rule is not None:
@@ -217,18 +221,18 @@ class Beam:
 
 
 class Hypothesis(NamedTuple):
-    """One way to write a target, as :func:`beam_search` found it."""
+    """A target that :func:`beam_search` has written."""
 
     ids: Int[Tensor, "T"]
-    """Without the beginning; with the end, unless it was cut off at ``max_len``."""
+    """Without the beginning-of-sequence id, and with the end unless ``max_len`` cut it off."""
     log_prob: float
-    """Natural logarithm of the probability that the model gives to these ids, the end included."""
+    """Natural logarithm of the probability that the model gives to these ids, including the end."""
     score: float
-    """The same after :func:`normalize_by_length`, with the reward for its length, less the penalty of a rule: what
-    hypotheses are ranked by."""
+    """The number that ranks hypotheses: ``log_prob`` after :func:`normalize_by_length`, plus the length reward, minus
+    the penalty of the rule."""
 
 
-# -- One token after the other -----------------------------------------------------------------------
+# -- Greedy search and sampling ----------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -240,28 +244,31 @@ def greedy_search(
     special: SpecialIds,
     max_len: int,
     rule: Rule | None = None,
+    use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
-    """Write the most probable token, again and again, until it is the end.
+    """Write the most probable token at each step, until the end.
 
-    The sentence it arrives at need not be the most probable one: see :func:`beam_search`.
+    The result need not be the most probable sentence; see :func:`beam_search`.
 
     Args:
-        model: what scores next tokens, in evaluation mode.
+        model: the model that scores next tokens, in evaluation mode.
         src: ids of the sources, padded on the right.
-        src_lengths: how many of each row's ids are tokens.
-        special: the target's ids that are no words.
-        max_len: most tokens to write, the end included.
+        src_lengths: number of tokens in each row.
+        special: the special ids of the target.
+        max_len: maximum number of tokens to write, including the end.
         rule: which tokens may be written; None for all.
+        use_cache: whether to use a cache if the model has one. Without it, each step reads the whole target again.
 
     Returns:
-        The ids, without the beginning and with the end where it was written; as long as the longest target.
+        The ids, without the beginning-of-sequence id and with the end if it was written. They are as long as the
+        longest target.
 
     Raises:
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
-            above that of the model, or the model's logits hold nan.
+            above the model's ``max_len``, or the logits hold NaN.
     """
     return _autoregress(
-        model, src, src_lengths, special, max_len, choose=_most_probable, rule=rule
+        model, src, src_lengths, special, max_len, _most_probable, rule, use_cache=use_cache
     )
 
 
@@ -274,12 +281,13 @@ def sample(
     special: SpecialIds,
     max_len: int,
     sampling: Sampling = Sampling(),
+    use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
-    """Draw each token at random, the more probable the more often.
+    """Draw each token at random from the probabilities of the model.
 
     Args:
-        model, src, src_lengths, special, max_len: as for :func:`greedy_search`.
-        sampling: what to draw from.
+        model, src, src_lengths, special, max_len, use_cache: as in :func:`greedy_search`.
+        sampling: how to draw.
 
     Returns:
         The ids, as from :func:`greedy_search`.
@@ -287,7 +295,9 @@ def sample(
     Raises:
         ValueError: as :func:`greedy_search`.
     """
-    return _autoregress(model, src, src_lengths, special, max_len, choose=sampling.draw)
+    return _autoregress(
+        model, src, src_lengths, special, max_len, sampling.draw, use_cache=use_cache
+    )
 
 
 def _autoregress(
@@ -298,14 +308,17 @@ def _autoregress(
     max_len: int,
     choose: Callable[[Tensor], Tensor],
     rule: Rule | None = None,
+    *,
+    use_cache: bool,
 ) -> Int[Tensor, "B T"]:
     memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
     rules = _rules(rule, src, src_lengths)
-    writer = _IncrementalDecoder(model, memory, src_mask, max_len, special, rules)
+    cache = _make_cache(model, memory, src_mask, max_len) if use_cache else None
+    decoder = _IncrementalDecoder(model, memory, src_mask, cache, special, rules)
     ids = torch.full_like(src[:, :1], special.bos)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
     while ids.size(1) <= max_len and not done.all():
-        log_probs = writer.next_log_probs(ids)  # (B, V)
+        log_probs = decoder.next_log_probs(ids)  # (B, V)
         chosen = choose(log_probs).masked_fill(done, special.pad)  # (B,)
         ids = torch.cat([ids, chosen[:, None]], dim=1)
         done = done | (chosen == special.eos)
@@ -319,13 +332,13 @@ def _most_probable(logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
 def apply_temperature(
     logits: Float[Tensor, "*batch V"], temperature: float
 ) -> Float[Tensor, "*batch V"]:
-    r"""Divide the logits: below 1 the probable becomes more probable, above 1 less.
+    r"""Divide the logits by the temperature. Below 1, probable tokens become more probable; above 1, less.
 
     $p_i \propto \exp(z_i / \tau)$, so the odds of two tokens are raised to the power $1 / \tau$
     (Hinton et al. 2015, arXiv:1503.02531, eq. 1).
 
     Args:
-        logits: or logarithms of probabilities, which are logits as well.
+        logits: logits, or logarithms of probabilities.
         temperature: τ, above 0; 1 changes nothing.
 
     Raises:
@@ -340,9 +353,9 @@ def apply_temperature(
 
 
 def keep_top_k(logits: Float[Tensor, "*batch V"], k: int) -> Float[Tensor, "*batch V"]:
-    """Keep the k largest logits of each row and make the others impossible (Fan et al. 2018, arXiv:1805.04833).
+    """Keep the k largest logits of each row, and set all others to -inf (Fan et al. 2018, arXiv:1805.04833).
 
-    Exactly k are left where V is at least k, whichever of equals they are.
+    If logits are equal, exactly k of them still remain.
 
     Raises:
         ValueError: if ``k`` is below 1.
@@ -353,15 +366,15 @@ def keep_top_k(logits: Float[Tensor, "*batch V"], k: int) -> Float[Tensor, "*bat
     """
     _check_top_k(k)
     best = logits.topk(min(k, logits.size(-1)), dim=-1).indices
-    kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, best, True)
-    return logits.masked_fill(~kept, -math.inf)
+    keep = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, best, True)
+    return logits.masked_fill(~keep, -math.inf)
 
 
 def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*batch V"]:
-    """Keep the fewest tokens whose probabilities sum to at least p, and make the others impossible.
+    """Keep the smallest set of tokens whose probabilities sum to at least p, and set all other logits to -inf.
 
-    These are the *nucleus* of the distribution (Holtzman et al. 2020, arXiv:1904.09751, section 3.1). The
-    token that crosses p is kept, so there is always one.
+    This set is the *nucleus* of the distribution (Holtzman et al. 2020, arXiv:1904.09751, section 3.1). It contains the
+    token with which the sum reaches p, so it is never empty.
 
     Raises:
         ValueError: if ``p`` is not above 0 and at most 1.
@@ -372,14 +385,14 @@ def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*b
     """
     _check_top_p(p)
     rising, order = logits.softmax(dim=-1).sort(dim=-1, stable=True)
-    # A token stays unless it and all that are less probable can go and still leave p.
-    kept = rising.cumsum(dim=-1) > 1 - p
-    kept[..., -1] = True  # also where rounding says otherwise
-    kept = torch.zeros_like(kept).scatter(-1, order, kept)
-    return logits.masked_fill(~kept, -math.inf)
+    # Drop a token if it and all less probable tokens sum to at most 1 - p.
+    keep = rising.cumsum(dim=-1) > 1 - p
+    keep[..., -1] = True  # rounding must not drop the most probable token
+    keep = torch.zeros_like(keep).scatter(-1, order, keep)
+    return logits.masked_fill(~keep, -math.inf)
 
 
-# -- Several sentences at a time ---------------------------------------------------------------------
+# -- Beam search -------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -392,22 +405,23 @@ def beam_search(
     max_len: int,
     beam: Beam = Beam(),
     rule: Rule | None = None,
+    use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Keep the best beginnings of every target, extend each by every token, and keep the best again.
+    """Keep the best unfinished hypotheses, extend each of them by every token, and keep the best again.
 
-    A hypothesis that ends leaves the beam and cannot be lost any more; the search for a source is over when
-    ``beam.size`` have ended, or ``beam.patience`` times as many. What ends is ranked by its probability with a
-    correction for its length, without which a short sentence wins for being short. A beam of one is
-    :func:`greedy_search`.
+    A hypothesis that ends leaves the beam and stays in the result. The search for a source stops when ``beam.patience *
+    beam.size`` hypotheses have ended. Ended hypotheses are ranked by their log-probability with a correction for their
+    length, because short sentences would win otherwise. A beam of 1 is :func:`greedy_search`.
 
     Args:
-        model, src, src_lengths, special, max_len: as for :func:`greedy_search`; padding is never written.
-        beam: how many beginnings to keep, and what to rank by.
-        rule: as for :func:`greedy_search`. Probabilities stay those of the model.
+        model, src, src_lengths, special, max_len, use_cache: as in :func:`greedy_search`. No padding is written.
+        beam: the settings of the search.
+        rule: as in :func:`greedy_search`. It does not change ``log_prob``.
 
     Returns:
-        For each source its hypotheses, best first and no two alike: those that ended, then, if these are fewer
-        than ``beam.size``, those cut off at ``max_len``. There may be fewer in all if the model can write no more.
+        For each source its hypotheses, all different and best first: the ones that ended, and if these are fewer than
+        ``beam.size``, the ones cut off at ``max_len``. There can be fewer if the model gives all others the
+        probability 0.
 
     Raises:
         ValueError: as :func:`greedy_search`.
@@ -415,39 +429,40 @@ def beam_search(
     memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
     B, K = src.size(0), beam.size
 
-    # Rows of the decoder are (B·K), the beams of a source together.
+    # The decoder has B·K rows. Rows of the same source are neighbours.
     memory = memory.repeat_interleave(K, dim=0)
     src_mask = src_mask.repeat_interleave(K, dim=0)
     rules = _rules(rule, src, src_lengths)
-    rules_of_beams = [rule for rule in rules for _ in range(K)]
-    writer = _IncrementalDecoder(model, memory, src_mask, max_len, special, rules_of_beams)
+    row_rules = [rule for rule in rules for _ in range(K)]
+    cache = _make_cache(model, memory, src_mask, max_len) if use_cache else None
+    decoder = _IncrementalDecoder(model, memory, src_mask, cache, special, row_rules)
     ids = torch.full((B, K, 1), special.bos, device=src.device)
-    # All beams begin alike, so that all but one would only repeat it.
+    # Start with one live beam, because K identical beams would produce duplicates.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
     log_probs[:, 0] = 0.0
     ended: list[list[Hypothesis]] = [[] for _ in range(B)]
     searching = [True] * B
 
     while any(searching) and ids.size(2) <= max_len:
-        step = writer.next_log_probs(ids.flatten(0, 1))
+        step = decoder.next_log_probs(ids.flatten(0, 1))
         V = step.size(-1)
         totals = log_probs[..., None] + step.view(B, K, V)  # (B, K, V)
-        # Every beam may end, so it takes twice as many to be sure of K that go on.
+        # All K beams may end, so 2K candidates contain at least K that continue.
         best, index = totals.flatten(1).topk(min(2 * K, K * V), dim=-1)  # (B, 2K)
-        parents = index // V  # the beam that each continues
+        parents = index // V  # the beam that each candidate extends
         longer = torch.cat([_rows(ids, parents), (index % V)[..., None]], dim=-1)
         ends = index % V == special.eos  # (B, 2K)
 
-        for b in filter(searching.__getitem__, range(B)):
-            for rank in range(K):  # an end must be among the K best to count
-                if ends[b, rank] and best[b, rank] > -math.inf:
-                    found = longer[b, rank, 1:], best[b, rank].item()
-                    ended[b].append(beam.rank(*found, rules[b]))
+        for b in range(B):
+            for rank in range(K):  # an end counts only among the K best
+                if searching[b] and ends[b, rank] and best[b, rank] > -math.inf:
+                    written = longer[b, rank, 1:]
+                    ended[b].append(beam.rank(written, best[b, rank].item(), rules[b]))
 
-        # The best that do not end.
-        going_on = ends.byte().argsort(dim=-1, stable=True)[:, :K]
-        ids, log_probs = _rows(longer, going_on), best.gather(1, going_on)
-        writer.reorder(parents.gather(1, going_on))
+        # Continue with the K best candidates that do not end.
+        live = ends.byte().argsort(dim=-1, stable=True)[:, :K]
+        ids, log_probs = _rows(longer, live), best.gather(1, live)
+        decoder.reorder(parents.gather(1, live))
         searching = [
             len(ended[b]) < beam.patience * K and bool(log_probs[b].max() > -math.inf)
             for b in range(B)
@@ -467,17 +482,16 @@ def beam_search(
 
 
 def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> float:
-    r"""Make hypotheses of different lengths comparable.
+    r"""Correct a log-probability for the length, so that hypotheses of different lengths can be compared.
 
-    Every further token makes a sentence less probable, so that a sum of logarithms favours the short. Divide
-    it by a power of the length, $s(Y, X) = \log P(Y \mid X) \,/\, \mathrm{lp}(Y)$ with
-    $\mathrm{lp}(Y) = (5 + |Y|)^\alpha / (5 + 1)^\alpha$ (Wu et al. 2016, arXiv:1609.08144, eq. 14, without
-    its coverage penalty).
+    Every further token makes a sentence less probable, so log-probabilities favour short sentences. The corrected score
+    is $s(Y, X) = \log P(Y \mid X) \,/\, \mathrm{lp}(Y)$ with $\mathrm{lp}(Y) = (5 + |Y|)^\alpha / (5 + 1)^\alpha$
+    (Wu et al. 2016, arXiv:1609.08144, eq. 14, without its coverage penalty).
 
     Args:
         log_prob: natural logarithm of a probability.
-        length: how many tokens, the end included.
-        length_penalty: α; with 0 nothing changes, with 1 it is nearly a mean over the tokens.
+        length: number of tokens, including the end.
+        length_penalty: α. With 0 nothing changes; with 1 the score is nearly a mean over the tokens.
 
     Example:
         >>> normalize_by_length(-3.0, 1, 0.6), normalize_by_length(-6.0, 7, 1.0)
@@ -486,7 +500,7 @@ def normalize_by_length(log_prob: float, length: int, length_penalty: float) -> 
     return log_prob / ((5 + length) / (5 + 1)) ** length_penalty
 
 
-# -- Without a source --------------------------------------------------------------------------------
+# -- Language models ---------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -499,28 +513,30 @@ def generate(
     eos_id: int | None = None,
     sampling: Sampling | None = None,
     chunk_size: int | None = None,
+    use_cache: bool = True,
 ) -> Int[Tensor, "B N"]:
-    """Let a language model go on with texts: by the most probable token, or, given a ``sampling``, at random.
+    """Continue texts with a language model, by the most probable token or by sampling.
 
-    With a cache the prompts are read in one call, which is called **prefill**, and each new token in one more.
+    With a cache, one call reads the prompts (the **prefill**), and one more call reads each new token.
 
     Args:
-        model: what scores next tokens, in evaluation mode; :class:`~attn_course.LanguageModel` is one.
-        prompts: ids (B, T), padded on the **left**, so that every text ends where it goes on.
-        prompt_lengths: how many of each row's ids are tokens, at least 1; None if nothing is padded.
-        max_new_tokens: most tokens to write.
-        eos_id: the id that ends a text, with which a row that has ended is filled up; None if none does.
-        sampling: what to draw from; None for the most probable token.
-        chunk_size: read the prompts in pieces of so many tokens, which takes less memory; None for one piece. Only
-            a cache reads in pieces.
+        model: the model that scores next tokens, in evaluation mode, such as :class:`~attn_course.LanguageModel`.
+        prompts: ids (B, T), padded on the **left**, so that every text ends at the same position.
+        prompt_lengths: number of tokens in each row, at least 1; None if there is no padding.
+        max_new_tokens: maximum number of tokens to write.
+        eos_id: the id that ends a text. It also fills the rest of a row that has ended. None if there is no such id.
+        sampling: how to draw; None for the most probable token.
+        chunk_size: read the prompts in chunks of this many tokens, which needs less memory. Chunks need a cache. None
+            for one chunk.
+        use_cache: whether to use a cache if the model has one. Without it, each step reads the whole text again.
 
     Returns:
-        The new ids (B, N), with the end where it was written; as long as the longest.
+        The new ids (B, N), with the end if it was written. They are as long as the longest continuation.
 
     Raises:
-        ValueError: if the model is in training mode or its logits hold nan, lengths do not fit the prompts, these
-            and the new tokens are more than the model can read, or ``chunk_size`` is below 1 or the model has no
-            cache to read in pieces with.
+        ValueError: if the model is in training mode, its logits hold NaN, lengths do not fit the prompts, the prompts
+            and the new tokens are longer than the model can read, ``chunk_size`` is below 1, or there is no cache
+            for chunks.
 
     Example:
         >>> from attn_course import LanguageModel
@@ -530,24 +546,22 @@ def generate(
         torch.Size([2, 4])
     """
     mask = _validate_prompts(model, prompts, prompt_lengths, max_new_tokens)
-    has_cache = hasattr(model, "make_cache")
-    if chunk_size is not None and (chunk_size < 1 or not has_cache):
-        raise ValueError(
-            f"chunk_size ({chunk_size}) must be at least 1, and only a cache reads prompts in pieces"
-        )
+    use_cache = use_cache and hasattr(model, "make_cache")
+    if chunk_size is not None and (chunk_size < 1 or not use_cache):
+        raise ValueError(f"chunk_size ({chunk_size}) must be at least 1, and needs a cache")
     choose = _most_probable if sampling is None else sampling.draw
     ids, (B, T) = prompts, prompts.shape
-    # The last token that is written is not read.
-    cache = model.make_cache(B, T + max_new_tokens - 1) if has_cache else None
+    # No step reads the last token.
+    cache = model.make_cache(B, T + max_new_tokens - 1) if use_cache else None
     done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
     while ids.size(1) < T + max_new_tokens and not done.all():
         if cache is None:
             logits = model(ids, mask=_up_to(mask, ids.size(1)))
         else:
             unread = ids[:, cache.length :]
-            for piece in unread.split(chunk_size or unread.size(1), dim=1):
-                seen = _up_to(mask, cache.length + piece.size(1))
-                logits = model(piece, mask=seen, cache=cache)
+            for chunk in unread.split(chunk_size or unread.size(1), dim=1):
+                chunk_mask = _up_to(mask, cache.length + chunk.size(1))
+                logits = model(chunk, mask=chunk_mask, cache=cache)
         _refuse_nan(logits[:, -1], ids.size(1) - T)
         chosen = choose(logits[:, -1])  # (B,)
         if eos_id is not None:
@@ -563,7 +577,7 @@ def _up_to(
     return None if mask is None else mask[:, :, :num_keys]
 
 
-# -- Many sources, and without a cache ---------------------------------------------------------------
+# -- Many sources ------------------------------------------------------------------------------------
 
 
 def in_batches(
@@ -573,17 +587,17 @@ def in_batches(
     *,
     batch_size: int = 64,
 ) -> list[Any]:
-    """Search for any number of sources, those of like length together, so that little is padded.
+    """Translate any number of sources in batches of similar length, which need little padding.
 
     Args:
-        search: :func:`greedy_search` or another of these; its settings come with it, by ``functools.partial``. It may
-            write twice as many tokens as the source has, and ten more, if the model can read so many.
+        search: :func:`greedy_search`, :func:`sample` or :func:`beam_search`, with its settings in a
+            ``functools.partial``. For a source of S tokens, it may write 2 S + 10 tokens, if the model can read them.
         model: a translator between subwords, in evaluation mode.
         sources: ids of each source, without the end.
-        batch_size: how many sources to search for together.
+        batch_size: number of sources in a batch.
 
     Returns:
-        What was found for each source, in the order of the sources.
+        The result of the search for each source, in the order of the sources.
     """
     device = next(model.parameters()).device
     results: list[Any] = [None] * len(sources)
@@ -600,44 +614,21 @@ def in_batches(
     return results
 
 
-def without_cache(model: Any) -> Any:
-    """The same model, which reads everything anew for each token: to compare, or to save the memory of a cache.
-
-    Args:
-        model: of either kind, :class:`Seq2SeqModel` or :class:`CausalLM`.
-    """
-    return _WithoutCache(model)
-
-
-class _WithoutCache:
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return self._model(*inputs, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "make_cache":
-            raise AttributeError(
-                f"{type(self._model).__name__} is used without its make_cache"
-            )
-        return getattr(self._model, name)
-
-
-# -- What they share ---------------------------------------------------------------------------------
+# -- Shared by all searches --------------------------------------------------------------------------
 
 
 def _encode_sources(
     model: Seq2SeqModel, src: Tensor, src_lengths: Tensor, max_len: int
 ) -> tuple[Float[Tensor, "B S E"], Bool[Tensor, "B 1 S"]]:
-    """Look at what was handed in, and encode the sources."""
+    """Check the inputs, and encode the sources."""
     if max_len < 1:
-        raise ValueError(f"max_len ({max_len}) must be at least 1: the end is a token too")
-    readable = getattr(model, "max_len", math.inf)
-    if max_len > readable:
         raise ValueError(
-            f"max_len ({max_len}) must not be above that of the model ({readable}): to write so many tokens, it must "
-            "read the beginning and all of them but the last"
+            f"max_len ({max_len}) must be at least 1, because the end is a token, too"
+        )
+    model_max_len = getattr(model, "max_len", math.inf)
+    if max_len > model_max_len:
+        raise ValueError(
+            f"max_len ({max_len}) must not be above the model's max_len ({model_max_len})"
         )
     if src.dim() != 2 or src.size(0) == 0 or src_lengths.shape != src.shape[:1]:
         raise ValueError(
@@ -646,7 +637,7 @@ def _encode_sources(
         )
     if int(src_lengths.min()) < 1:
         raise ValueError(
-            f"src_lengths {src_lengths.tolist()} must be at least 1: there is nothing to translate in an empty source"
+            f"src_lengths {src_lengths.tolist()} must be at least 1, because an empty source cannot be translated"
         )
     _refuse_training(model)
     src_mask = make_padding_mask(src_lengths, src.size(1), device=src.device)
@@ -657,7 +648,7 @@ def _encode_sources(
 def _validate_prompts(
     model: CausalLM, prompts: Tensor, lengths: Tensor | None, max_new_tokens: int
 ) -> Bool[Tensor, "B 1 S"] | None:
-    """Look at what was handed in; where there will be no padding, in all that the model will read."""
+    """Check the inputs. Return the padding mask for the prompts and all tokens that will be read, or None."""
     if prompts.dim() != 2 or 0 in prompts.shape:
         raise ValueError(
             f"prompts {tuple(prompts.shape)} must be (B, T) with at least one text of one token"
@@ -667,8 +658,8 @@ def _validate_prompts(
     longest, max_len = T + max_new_tokens - 1, getattr(model, "max_len", math.inf)
     if longest > max_len:
         raise ValueError(
-            f"to write {max_new_tokens} tokens after prompts of {T}, {longest} must be read, "
-            f"more than max_len ({max_len}) of the model"
+            f"{max_new_tokens} new tokens after prompts of {T} tokens make {longest} tokens to read, "
+            f"more than the model's max_len ({max_len})"
         )
     _refuse_training(model)
     if lengths is None:
@@ -677,7 +668,7 @@ def _validate_prompts(
         raise ValueError(
             f"prompt_lengths {lengths.tolist()} must hold a length from 1 to {T} for each of the {B} prompts"
         )
-    # What is written is no padding, so that the padding stays where it is.
+    # New tokens are never padding, so they count as real tokens.
     return make_padding_mask(
         lengths + max_new_tokens - 1, longest, side="left", device=prompts.device
     )
@@ -686,8 +677,7 @@ def _validate_prompts(
 def _refuse_training(model: object) -> None:
     if getattr(model, "training", False):
         raise ValueError(
-            "the model is in training mode, and dropout would change what it writes from call to call: "
-            "call model.eval() first"
+            "the model is in training mode, where dropout would change the result; call model.eval() first"
         )
 
 
@@ -700,27 +690,33 @@ def _rules(
     return [rule(ids[:length]) for ids, length in rows]
 
 
+def _make_cache(
+    model: Seq2SeqModel, memory: Tensor, src_mask: Tensor, max_len: int
+) -> DecoderCache | None:
+    if not hasattr(model, "make_cache"):
+        return None
+    return model.make_cache(memory, src_mask=src_mask, max_len=max_len)
+
+
 class _IncrementalDecoder:
-    """Asks a model about targets that grow, N rows at a time, with a cache if it offers one."""
+    """A model that scores the next tokens of N targets, with its cache if there is one."""
 
     def __init__(
         self,
         model: Seq2SeqModel,
         memory: Float[Tensor, "N S E"],
         src_mask: Bool[Tensor, "N 1 S"],
-        max_len: int,
+        cache: DecoderCache | None,
         special: SpecialIds,
         rules: Sequence[SourceRule | None],
     ) -> None:
         self.model, self.memory, self.src_mask = model, memory, src_mask
+        self.cache = cache
         self.rules = rules
-        self.never = [special.bos, special.pad]
-        self.cache = None
-        if hasattr(model, "make_cache"):
-            self.cache = model.make_cache(memory, src_mask=src_mask, max_len=max_len)
+        self.forbidden = [special.bos, special.pad]
 
     def next_log_probs(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
-        """Logarithms of the probabilities of the next token, -inf for what is never written."""
+        """Return the log-probabilities of the next token, -inf for tokens that may not be written."""
         if self.cache is None:
             logits, _ = self.model.decode(ids, self.memory, src_mask=self.src_mask)
         else:
@@ -728,7 +724,7 @@ class _IncrementalDecoder:
             logits, _ = self.model.decode(new, cache=self.cache)  # (N, T, V)
         _refuse_nan(logits[:, -1], ids.size(1) - 1)
         log_probs = logits[:, -1].log_softmax(dim=-1)
-        log_probs[:, self.never] = -math.inf
+        log_probs[:, self.forbidden] = -math.inf
         for row, rule in enumerate(self.rules):
             if rule is not None:
                 allowed = rule.allowed(ids[row, 1:].tolist()).to(log_probs.device)
@@ -736,12 +732,12 @@ class _IncrementalDecoder:
         return log_probs
 
     def reorder(self, parents: Int[Tensor, "B K"]) -> None:
-        """Let each of a source's K rows go on from the one of them with this number."""
+        """Replace each of the K rows of a source by the row of this source with the given number."""
         if self.cache is not None:
             B, K = parents.shape
             first = torch.arange(0, B * K, K, device=parents.device)  # row of each source
             rows = (first[:, None] + parents).flatten()
-            # The memory stays where it is: these rows share their source.
+            # The memory needs no reordering, because these rows share their source.
             for layer in self.cache.layers:
                 layer.reorder(rows)
 
@@ -749,10 +745,10 @@ class _IncrementalDecoder:
 def _refuse_nan(logits: Float[Tensor, "N V"], num_written: int) -> None:
     if logits.isnan().any():
         raise ValueError(
-            f"the model's logits hold nan after {num_written} tokens: nothing can be chosen from them"
+            f"the logits of the model hold NaN after {num_written} tokens, so no token can be chosen"
         )
 
 
 def _rows(ids: Int[Tensor, "B K T"], index: Int[Tensor, "B N"]) -> Int[Tensor, "B N T"]:
-    """For each source the rows of ``ids`` with these numbers."""
+    """Select rows of ``ids`` for each source by their numbers."""
     return ids.gather(1, index[..., None].expand(-1, -1, ids.size(2)))

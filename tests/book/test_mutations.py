@@ -158,7 +158,7 @@ MUTATIONS = {
         "position > query_position - window",
         "position >= query_position - window",
     ),
-    "window shows the future": ("functional/masks.py", "return visible & (key_position <= query_position)", "return visible"),
+    "window shows the future": ("functional/masks.py", "visible & (key_position <= query_position)", "visible"),
     "padding on the wrong side": ("functional/masks.py", 'if side == "left":', 'if side == "right":'),
     "padding mask inverted": ("functional/masks.py", "(position < lengths[:, None])", "(position >= lengths[:, None])"),
     "padding mask on the queries": (

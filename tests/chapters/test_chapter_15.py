@@ -26,7 +26,7 @@ from attn_course import (
     make_padding_mask,
     rotate,
 )
-from attn_course.decoding import Beam, SpecialIds, beam_search, generate, greedy_search, without_cache
+from attn_course.decoding import Beam, SpecialIds, beam_search, generate, greedy_search
 
 B, H, T, S, D, V = 2, 3, 5, 11, 4, 13
 few = settings(max_examples=25)
@@ -276,13 +276,13 @@ def test_a_cached_translator_writes_the_same_and_projects_the_memory_once():
     )
     once = greedy_search(model, src, lengths, **asked)
     assert rows == [S]
-    again = greedy_search(without_cache(model), src, lengths, **asked)
+    again = greedy_search(model, src, lengths, use_cache=False, **asked)
     assert rows[1:] == [S] * once.size(1)
     hook.remove()
     assert torch.equal(once, again)
     for a, b in zip(
         beam_search(model, src, lengths, beam=Beam(3), **asked),
-        beam_search(without_cache(model), src, lengths, beam=Beam(3), **asked),
+        beam_search(model, src, lengths, beam=Beam(3), use_cache=False, **asked),
         strict=True,
     ):
         assert [h.ids.tolist() for h in a] == [h.ids.tolist() for h in b]

@@ -15,7 +15,7 @@ from attn_course.data.batches import make_batch
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.words import words
-from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, without_cache
+from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
 from attn_course.training.model import make_model
 from attn_course.translation.translator import BUNDLED, END, LENGTH_REWARD, Translator
@@ -324,10 +324,10 @@ def test_with_a_cache_it_writes_what_it_writes_without(translator):
     device = next(model.parameters()).device
     of_beam = functools.partial(beam_search, beam=Beam(5, 0.0, LENGTH_REWARD, 2.0))
 
-    def written(search, step, model=model):
+    def written(search, step, **how):
         batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs[::step]]).to(device)
-        found = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40)
+        found = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40, **how)
         return found.tolist() if search is greedy_search else [[h.ids.tolist() for h in row] for row in found]
 
     for search, step in ((greedy_search, 5), (of_beam, 32)):
-        assert written(search, step) == written(search, step, without_cache(model))
+        assert written(search, step) == written(search, step, use_cache=False)
