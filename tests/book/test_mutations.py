@@ -287,8 +287,8 @@ MUTATIONS = {
     "copying: a year with a comma": ("translation/copying.py", ' or behind.startswith("年")', ""),
     "cache: written before it is checked": (
         "caching/key_value.py",
-        "            self._check(x, name, kept)\n",
-        "            self._check(x, name, kept)\n            kept[:, :, self._length : self._length + x.size(2)] = x\n",
+        "self._check(x, name, buffer)\n",
+        "self._check(x, name, buffer)\n            buffer[:, :, self._length : self._length + x.size(2)] = x\n",
     ),
     "cache: the past of the first row for all": ("caching/base.py", "filled.index_select(0, rows)", "filled[:1]"),
     "cache: values that stay behind": (
@@ -299,12 +299,12 @@ MUTATIONS = {
     "cache: a failed call half kept": ("caching/decoder.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": (
         "caching/decoder.py",
-        'of the same sources."""\n        self.truncate(0)',
-        'of the same sources."""\n        self.truncate(self.length)',
+        'The memory stays."""\n        self.truncate(0)',
+        'The memory stays."""\n        self.truncate(self.length)',
     ),
     "cache in blocks: a shared block is written into": (
         "caching/paged.py",
-        "self.pool.num_users(self.table[full]) > 1",
+        "self.pool.num_users(self.block_table[full]) > 1",
         "False",
     ),
     "cache: the memory of another row": (

@@ -168,7 +168,7 @@ def test_an_overflow_says_the_numbers_and_does_no_harm():
         (lambda c, x: c.reorder(torch.tensor([-1, 1, 2])), ValueError, "from 0 to 2, but go from -1 to 2"),
         (lambda c, x: c.reorder(torch.tensor([0.0, 1, 2])), TypeError, "rows must be integers, not torch.float32"),
         (lambda c, x: c.reorder(torch.tensor([True, True, False])), TypeError, "integers, not torch.bool"),
-        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to that of the cache \(4\)"),
+        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to the length of the cache \(4\)"),
         (lambda c, x: c.truncate(-1), ValueError, r"length \(-1\)"),
     ],
 )
@@ -240,7 +240,7 @@ def test_texts_in_blocks_hold_what_texts_in_flat_memory_hold(seed, steps):
             texts.pop(n)
         del cache  # the last reference to what was dropped
         assert all(holds(cache, kept) for cache, kept in texts)
-        tables = [cache.table for cache, _ in texts]
+        tables = [cache.block_table for cache, _ in texts]
         assert [len(table) for table in tables] == [-(-kept.size(3) // 3) for _, kept in texts]
         assert {*pool.free_blocks()} == {*range(7)} - {block for table in tables for block in table}
 
@@ -250,18 +250,18 @@ def test_a_prompt_that_texts_share_is_stored_once_until_one_writes_behind_it():
     first = PagedCache(pool)
     first.append(*prompt)
     second, third = first.fork(), first.fork()
-    assert [cache.table for cache in (first, second, third)] == [[0, 1, 2]] * 3
+    assert [cache.block_table for cache in (first, second, third)] == [[0, 1, 2]] * 3
     assert [pool.num_users(block) for block in range(4)] == [3, 3, 3, 0]
     new = random_tensor(2, 1, G, 1, D, seed=1)
     for cache in (second, third, first):
         assert all(map(torch.equal, cache.append(*new), torch.cat([prompt, new], dim=3)))
     # Nobody else uses the third block when the first text writes there.
-    assert [cache.table for cache in (first, second, third)] == [[0, 1, 2], [0, 1, 3], [0, 1, 4]]
+    assert [cache.block_table for cache in (first, second, third)] == [[0, 1, 2], [0, 1, 3], [0, 1, 4]]
     second.truncate(6)
     del third
     assert pool.free_blocks() == [3, 4, 5, 6]
     second.append(*new)  # behind a full block nothing is copied
-    assert second.table == [0, 1, 3]
+    assert second.block_table == [0, 1, 3]
 
 
 def test_room_is_counted_in_blocks_and_a_copy_needs_one():
@@ -275,7 +275,7 @@ def test_room_is_counted_in_blocks_and_a_copy_needs_one():
     assert (cache.max_len, fork.max_len) == (6, 6)  # the one free block is for the copy
     other.append(*random_tensor(2, 1, G, 1, D))
     assert (cache.max_len, fork.max_len) == (4, 4)
-    message = "1 new positions after 4 need more blocks than the 0 that are free, of 3 positions each: reset a cache"
+    message = "1 new positions after 4 need more blocks than the 0 free ones, of 3 positions each: reset a cache"
     with pytest.raises(ValueError, match=message):
         fork.append(*random_tensor(2, 1, G, 1, D))
     other.reset()
@@ -313,7 +313,7 @@ def test_a_layer_that_fails_gives_the_blocks_of_its_new_tokens_back():
     layer(x[:, :3], is_causal=True, cache=cache)
     with pytest.raises(ValueError, match="mask"):
         layer(x[:, 3:], mask=torch.ones(7, 7, dtype=torch.bool), cache=cache)
-    assert (cache.length, cache.table, len(pool.free_blocks())) == (3, [0, 1], 7)
+    assert (cache.length, cache.block_table, len(pool.free_blocks())) == (3, [0, 1], 7)
     out, _ = layer(x[:, 3:], is_causal=True, cache=cache)
     assert_same(out, layer(x, is_causal=True)[0][:, 3:])
 
@@ -325,7 +325,7 @@ def test_a_layer_that_fails_gives_the_blocks_of_its_new_tokens_back():
         (lambda c, x: c.append(x, x[..., :4]), ValueError, r"v of shape \(1, 2, 3, 4\) .* here \(1, 2, T, 5\)"),
         (lambda c, x: c.append(x, x[:, :, :2]), ValueError, r"as many new keys \(3\) as values \(2\)"),
         (lambda c, x: c.append(x.float(), x), TypeError, r"k \(torch.float32\) .* of the cache \(torch.float64\)"),
-        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to that of the cache \(4\)"),
+        (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to the length of the cache \(4\)"),
         (lambda c, x: c.reorder(torch.tensor([1])), ValueError, "from 0 to 0, but go from 1 to 1"),
         (lambda c, x: BlockPool(2, 0, 1, 1), ValueError, r"block_size \(0\) must be at least 1"),
     ],
@@ -763,7 +763,9 @@ def test_it_works_wherever_gradients_are_off(mode):
 def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
     layer = MultiHeadAttention(E, H).double()
     cache, x = layer.make_cache(B, MAX), random_tensor(B, 2, E)
-    message = r"k must not require a gradient, for a cache keeps none: .* torch.no_grad\(\) or torch.inference_mode\(\)"
+    message = (
+        r"k must not require a gradient, because a cache overwrites .* torch.no_grad\(\) or torch.inference_mode\(\)"
+    )
     with torch.enable_grad(), pytest.raises(RuntimeError, match=message):
         layer(x, cache=cache)
     assert cache.length == 0

@@ -190,9 +190,9 @@ def test_a_latent_cache_refuses_what_does_not_fit_and_stays_as_it_was():
         cache.append(x[:, :1, :4])
     with pytest.raises(TypeError, match=r"entries \(torch.float64\) must have the type of the cache \(torch.float32\)"):
         cache.append(x[:, :1].double())
-    with pytest.raises(RuntimeError, match=r"entries must not require a gradient, for a cache keeps none"):
+    with pytest.raises(RuntimeError, match=r"entries must not require a gradient, because a cache overwrites"):
         cache.append(x[:, :1].requires_grad_())
-    with pytest.raises(ValueError, match=r"length \(4\) must be from 0 to that of the cache \(3\)"):
+    with pytest.raises(ValueError, match=r"length \(4\) must be from 0 to the length of the cache \(3\)"):
         cache.truncate(4)
     with pytest.raises(ValueError, match=r"max_len \(0\) must be at least 1"):
         LatentCache(1, 0, 1, 1)

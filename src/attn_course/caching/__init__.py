@@ -1,4 +1,4 @@
-"""Caches: what is computed once while a sequence is written. Derived in chapters 15 and 16."""
+"""Caches of keys and values for decoding. Derived in chapters 15 and 16."""
 
 from attn_course.caching.base import Cache, PositionCache
 from attn_course.caching.decoder import DecoderCache

@@ -1,4 +1,4 @@
-"""What all caches of one layer have in common. Used from chapter 15 on."""
+"""The base classes of all caches of one layer. Used from chapter 15 on."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -6,70 +6,69 @@ from torch import Tensor
 
 
 class Cache:
-    """What every cache of one layer offers to the layer and to :class:`DecoderCache`; the base of all caches.
+    """The base of all caches of one layer.
 
-    A cache also has ``append``, which takes what the layer computed of the new positions and returns what they may
-    attend to, and ``reorder``, ``truncate`` and ``num_bytes``.
+    Every cache also has ``reorder``, ``truncate``, ``num_bytes`` and ``append``. The method ``append`` takes the keys
+    and values of the new positions, and returns all keys and values that the new queries may attend to.
     """
 
     max_len: int | None = None
-    """How many positions it has room for; None where there is no limit."""
+    """Maximum number of positions; None if there is no limit."""
     _length: int
 
     @property
     def length(self) -> int:
-        """How many positions have been read."""
+        """Number of positions so far."""
         return self._length
 
     def select(self, x: Tensor, num_queries: int) -> Tensor:
         """Select the columns of a mask or bias that belong to the positions that ``append`` returned.
 
         Args:
-            x: (..., S), S counting all positions, or 1.
-            num_queries: T, how many positions the last ``append`` read.
+            x: (..., S) with a column for each position so far, or (..., 1).
+            num_queries: T, the number of positions of the last ``append``.
         """
         return x
 
     def visible_mask(
         self, num_queries: int, *, device: torch.device | str | None = None
     ) -> Bool[Tensor, "T S"] | None:
-        """Which of the positions that ``append`` returned the newest T may attend to; None where nothing is hidden.
+        """Return a mask of the keys from ``append`` for the newest T queries, or None if no key is hidden.
 
-        Whether the future is hidden too is up to the layer.
+        The layer itself hides the future.
         """
         return None
 
     def reset(self) -> None:
-        """Forget every position, to begin another sequence."""
+        """Remove all positions."""
         self._length = 0
 
 
 class PositionCache(Cache):
-    """What one layer keeps of every position so far, in memory that is laid out once: the base of other caches.
+    """A cache with fixed buffers for all positions.
 
     Args:
-        kept: tensors with the rows that are written together on their first axis, and the most positions that there
-            is room for on the last but one.
-        axes: what the axes of the tensors are called, for messages.
+        buffers: tensors with the batch on the first axis and the positions on the last but one.
+        axes: names of the axes, for error messages.
     """
 
-    def __init__(self, *kept: Tensor, axes: str) -> None:
-        self._buffers = kept
+    def __init__(self, *buffers: Tensor, axes: str) -> None:
+        self._buffers = buffers
         self._axes = axes
         self._length = 0
 
     @property
     def max_len(self) -> int:
-        """How many positions it has room for."""
+        """Maximum number of positions."""
         return self._buffers[0].size(-2)
 
     @property
     def num_bytes(self) -> int:
-        """The memory it takes, whether filled or not."""
-        return sum(kept.nbytes for kept in self._buffers)
+        """Memory of the buffers in bytes, filled or not."""
+        return sum(buffer.nbytes for buffer in self._buffers)
 
     def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Write what :meth:`_check` has accepted of the new positions; the result is a view of all so far."""
+        """Write new positions that :meth:`_check` has accepted, and return views of all positions so far."""
         num_new = new[0].size(-2)
         start, end = self._length, self._length + num_new
         if end > self.max_len:
@@ -77,59 +76,61 @@ class PositionCache(Cache):
                 f"{num_new} new positions after {start} make {end}, more than max_len ({self.max_len}): "
                 "make a larger cache, or reset this one"
             )
-        for kept, x in zip(self._buffers, new, strict=True):
-            kept[..., start:end, :] = x
+        for buffer, x in zip(self._buffers, new, strict=True):
+            buffer[..., start:end, :] = x
         self._length = end
-        return tuple(kept[..., :end, :] for kept in self._buffers)
+        return tuple(buffer[..., :end, :] for buffer in self._buffers)
 
-    def _check(self, x: Tensor, name: str, kept: Tensor) -> None:
-        sizes = (*kept.shape[:-2], "T", kept.size(-1))
-        if x.dim() != kept.dim() or any(
+    def _check(self, x: Tensor, name: str, buffer: Tensor) -> None:
+        sizes = (*buffer.shape[:-2], "T", buffer.size(-1))
+        if x.dim() != buffer.dim() or any(
             size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)
         ):
             raise ValueError(
                 f"{name} of shape {tuple(x.shape)} must be {self._axes}, here ({', '.join(map(str, sizes))})"
             )
-        if x.dtype != kept.dtype:
+        if x.dtype != buffer.dtype:
             raise TypeError(
-                f"{name} ({x.dtype}) must have the type of the cache ({kept.dtype})"
+                f"{name} ({x.dtype}) must have the type of the cache ({buffer.dtype})"
             )
         if x.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
-                f"{name} must not require a gradient, for a cache keeps none: its memory is written over; "
-                "fill it inside torch.no_grad() or torch.inference_mode()"
+                f"{name} must not require a gradient, because a cache overwrites its memory; "
+                "use torch.no_grad() or torch.inference_mode()"
             )
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
+        """Replace row b by row ``rows[b]``, as a beam search does when it extends one beam twice.
 
         Raises:
-            ValueError: if there is not one number for each row, or one is no row of the cache.
-            TypeError: if they are not integers.
+            ValueError: if there is not one number for each row, or a number is not a row of the cache.
+            TypeError: if the numbers are not integers.
         """
         check_rows(rows, self._buffers[0].size(0))
-        for kept in self._buffers:
-            filled = kept[..., : self._length, :]
+        for buffer in self._buffers:
+            filled = buffer[..., : self._length, :]
             filled.copy_(filled.index_select(0, rows))
 
     def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on: go back to a common beginning, or take back a guess.
+        """Remove all positions from ``length`` on.
 
         Raises:
-            ValueError: if it holds fewer positions, or ``length`` is negative.
+            ValueError: if the cache holds fewer positions, or ``length`` is negative.
         """
         check_new_length(length, self._length)
         self._length = length
 
 
 def check_new_length(length: int, old: int) -> None:
-    """Refuse to go back to a length that a cache has not yet, or to less than nothing."""
+    """Raise an error if the new length is negative or larger than the old one."""
     if not 0 <= length <= old:
-        raise ValueError(f"length ({length}) must be from 0 to that of the cache ({old})")
+        raise ValueError(
+            f"length ({length}) must be from 0 to the length of the cache ({old})"
+        )
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:
-    """Refuse rows that are not one number from 0 to B - 1 for each row."""
+    """Raise an error if rows does not hold one number from 0 to B - 1 for each row."""
     if rows.is_floating_point() or rows.dtype == torch.bool:
         raise TypeError(f"rows must be integers, not {rows.dtype}")
     if rows.shape != (batch_size,):

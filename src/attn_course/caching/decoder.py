@@ -1,7 +1,4 @@
-"""The cache of a whole decoder: one cache for each layer, and the keys and values of the memory.
-
-Used from chapter 15 on.
-"""
+"""The cache of a decoder: one cache for each layer, and the keys and values of the memory. Used from chapter 15 on."""
 
 from collections.abc import Iterator
 
@@ -12,16 +9,16 @@ from attn_course.caching.base import Cache
 
 
 class DecoderCache:
-    """What a stack of layers keeps while sequences are written: a cache a layer, and the memory's keys and values.
+    """The caches of all layers, and the keys and values of the memory.
 
-    ``Transformer.make_cache`` and ``LanguageModel.make_cache`` make it. A call of the model that fails, for whatever
-    reason, leaves it as it was in every layer.
+    ``Transformer.make_cache`` and ``LanguageModel.make_cache`` make it. If a call of the model fails, the caches of all
+    layers stay unchanged.
 
     Args:
-        layers: one cache for each layer's self-attention; they may be of different kinds.
-        memory: for each layer the keys and values (B, H, S, D) that its cross-attention reads, computed once;
-            None for a model without cross-attention.
-        src_mask: which of the memory's positions are no padding, (B, 1, S), or None.
+        layers: one cache for the self-attention of each layer, of any kinds.
+        memory: the keys and values (B, H, S, D) for the cross-attention of each layer; None for a model without
+            cross-attention.
+        src_mask: True at the real tokens of the memory, (B, 1, S), or None.
     """
 
     def __init__(
@@ -36,29 +33,29 @@ class DecoderCache:
 
     @property
     def length(self) -> int:
-        """How many positions have been read."""
+        """Number of positions so far."""
         return self.layers[0].length
 
     @property
     def max_len(self) -> int | None:
-        """How many positions every layer has room for; None where no layer has a limit."""
+        """Maximum number of positions; None if no layer has a limit."""
         limits = [layer.max_len for layer in self.layers]
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def num_bytes(self) -> int:
-        """The memory it takes, whether filled or not."""
+        """Memory of all caches in bytes, filled or not."""
         return sum(layer.num_bytes for layer in self.layers) + sum(
             k.nbytes + v.nbytes for k, v in self.memory or []
         )
 
     def __iter__(self) -> Iterator[tuple[Cache, tuple[Tensor, Tensor] | None]]:
-        """For each layer its cache, and the keys and values of the memory or None."""
+        """Yield for each layer its cache, and the keys and values of the memory or None."""
         memory = self.memory or [None] * len(self.layers)
         return zip(self.layers, memory, strict=True)
 
     def check_room(self, num_new: int) -> None:
-        """Refuse more positions than there is room for, before any layer has written one.
+        """Raise an error if there is no room for new positions, before any layer writes one.
 
         Raises:
             ValueError: if there is no room.
@@ -71,10 +68,10 @@ class DecoderCache:
             )
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Let row b go on from what row ``rows[b]`` holds, its source included.
+        """Replace row b by row ``rows[b]``, including its source.
 
         Raises:
-            ValueError: as :meth:`KeyValueCache.reorder`; nothing has moved then.
+            ValueError: as :meth:`KeyValueCache.reorder`. The cache then stays unchanged.
             TypeError: as :meth:`KeyValueCache.reorder`.
         """
         for layer in self.layers:
@@ -85,7 +82,7 @@ class DecoderCache:
             self.src_mask = self.src_mask[rows]
 
     def truncate(self, length: int) -> None:
-        """Forget every token from ``length`` on, in every layer.
+        """Remove all positions from ``length`` on, in every layer.
 
         Raises:
             ValueError: as :meth:`KeyValueCache.truncate`.
@@ -94,20 +91,20 @@ class DecoderCache:
             layer.truncate(length)
 
     def reset(self) -> None:
-        """Forget what was written, to begin another text, or another target of the same sources."""
+        """Remove all positions. The memory stays."""
         self.truncate(0)
 
 
 class rollback_on_error:
-    """Take back what was appended if anything goes wrong inside, so that the same call can be made again.
+    """Restore a cache if an error occurs inside the ``with`` block.
 
     Args:
-        cache: one of the caches of this package, or what has ``layers`` of them; or None.
+        cache: a cache of this package, a :class:`DecoderCache`, or None.
     """
 
     def __init__(self, cache: object | None) -> None:
         layers = [] if cache is None else getattr(cache, "layers", [cache])
-        # No cache writes over what it holds already, so to remember its attributes is to remember it.
+        # No cache overwrites positions that it holds, so its attributes describe it completely.
         self._before = [(layer, vars(layer).copy()) for layer in layers]
 
     def __enter__(self) -> None:

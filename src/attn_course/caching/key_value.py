@@ -9,21 +9,21 @@ from attn_course.functional.validation import check_sizes
 
 
 class KeyValueCache(PositionCache):
-    """The keys and values of every position so far, in memory that is laid out once.
+    """The keys and values of all positions so far, in fixed memory.
 
-    Attention at a new position needs the keys and values of all positions before it, and these do not change:
-    so they are kept, and each step computes its own only.
+    A new query needs the keys and values of all earlier positions. These never change, so the cache stores them, and
+    each step computes only the new ones.
 
-    The memory is written over and over, so no gradient can flow through it: fill it inside ``torch.no_grad()`` or
+    The memory is overwritten, so no gradient can flow through it. Fill the cache inside ``torch.no_grad()`` or
     ``torch.inference_mode()``.
 
     Args:
-        batch_size: B, the rows that are written together.
-        num_kv_heads: G, the heads of the keys and values.
-        max_len: the most positions that it will hold.
+        batch_size: B, the number of sequences.
+        num_kv_heads: G, the number of heads of keys and values.
+        max_len: maximum number of positions.
         head_dim: D, the width of a head.
-        dtype: type of the keys and values; torch's default when not given.
-        device: where they live.
+        dtype: type of the keys and values; torch's default if not given.
+        device: device of the keys and values.
 
     Raises:
         ValueError: if a size is below 1.
@@ -60,18 +60,18 @@ class KeyValueCache(PositionCache):
     def append(
         self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T D"]
     ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
-        """Keep the keys and values of T new positions.
+        """Add the keys and values of T new positions.
 
         Returns:
-            The keys and values of all S positions so far: views, which the next call of :meth:`reorder` changes.
+            The keys and values of all S positions so far. They are views, so the next :meth:`reorder` changes them.
 
         Raises:
-            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
-            TypeError: if their type is not that of the cache.
-            RuntimeError: if they require a gradient.
+            ValueError: if there is no room, or a shape does not fit. The cache then stays unchanged.
+            TypeError: if the type differs from the type of the cache.
+            RuntimeError: if a tensor requires a gradient.
         """
-        for x, name, kept in zip((k, v), "kv", self._buffers, strict=True):
-            self._check(x, name, kept)
+        for x, name, buffer in zip((k, v), "kv", self._buffers, strict=True):
+            self._check(x, name, buffer)
         if k.size(2) != v.size(2):
             raise ValueError(
                 f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"

@@ -9,17 +9,17 @@ from attn_course.functional.validation import check_sizes
 
 
 class LatentCache(PositionCache):
-    """What :class:`LatentAttention` keeps of each position: its latent and its turned key, for all heads together.
+    """The cache of :class:`~attn_course.LatentAttention`: one latent and one rotated key for each position.
 
-    Used as :class:`~attn_course.KeyValueCache` is.
+    It is used like :class:`~attn_course.KeyValueCache`.
 
     Args:
-        batch_size: B, the rows that are written together.
-        max_len: the most positions that it will hold.
+        batch_size: B, the number of sequences.
+        max_len: maximum number of positions.
         d_latent: width of the latents.
-        d_rope: width of the turned keys.
-        dtype: type of the entries; torch's default when not given.
-        device: where they live.
+        d_rope: width of the rotated keys.
+        dtype: type of the entries; torch's default if not given.
+        device: device of the entries.
 
     Raises:
         ValueError: if a size is below 1.
@@ -50,15 +50,15 @@ class LatentCache(PositionCache):
         super().__init__(entries, axes="(B, T, d_latent + d_rope)")
 
     def append(self, entries: Float[Tensor, "B T W"]) -> Float[Tensor, "B S W"]:
-        """Keep the entries of T new positions: the latent first, then the turned key.
+        """Add the entries of T new positions, each a latent followed by a rotated key.
 
         Returns:
             The entries of all S positions so far, a view.
 
         Raises:
-            ValueError: if there is no room for them, or their shape does not fit; nothing is written then.
-            TypeError: if their type is not that of the cache.
-            RuntimeError: if they require a gradient.
+            ValueError: if there is no room, or the shape does not fit. The cache then stays unchanged.
+            TypeError: if the type differs from the type of the cache.
+            RuntimeError: if the entries require a gradient.
         """
         self._check(entries, "entries", *self._buffers)
         return self._append(entries)[0]

@@ -10,16 +10,16 @@ from attn_course.functional.validation import check_window
 
 
 class RollingCache(Cache):
-    """The keys and values that a sliding window can still see: memory that does not grow with the text.
+    """The keys and values of a sliding window, in memory that does not grow with the text.
 
-    Like :class:`~attn_course.KeyValueCache`, but positions that left the window are forgotten, except the
-    first ``num_sink_tokens``: a trained model puts much of its attention there, and falls apart when they are gone
-    (Xiao et al. 2023, arXiv:2309.17453). They also count positions within the cache, so that no distance is
-    longer than those trained; here keys come as the caller made them.
+    It is used like :class:`~attn_course.KeyValueCache`, but it removes positions that have left the window, except the
+    first ``num_sink_tokens``. A trained model puts much of its attention on these first tokens, and writes nonsense
+    without them (Xiao et al. 2023, arXiv:2309.17453). In the paper, rotary positions count within the cache; here the
+    caller rotates the keys.
 
     Args:
-        window: how many positions a query sees, its own included; at least 1.
-        num_sink_tokens: how many of the first positions stay visible.
+        window: number of positions that a query sees, including its own; at least 1.
+        num_sink_tokens: number of first positions that stay visible.
 
     Raises:
         ValueError: if ``window`` is below 1 or ``num_sink_tokens`` is negative.
@@ -28,7 +28,7 @@ class RollingCache(Cache):
         >>> cache = RollingCache(window=4, num_sink_tokens=1)
         >>> for _ in range(100):
         ...     k, v = cache.append(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
-        >>> cache.length, k.shape  # the first, and the last four
+        >>> cache.length, k.shape  # the first position, and the last four
         (100, torch.Size([1, 2, 5, 8]))
     """
 
@@ -40,69 +40,68 @@ class RollingCache(Cache):
 
     @property
     def num_bytes(self) -> int:
-        """The memory that it takes now."""
+        """Memory of the keys and values in bytes."""
         return 0 if self._k is None else self._k.nbytes + self._v.nbytes
 
     def append(
         self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T Dv"]
     ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S Dv"]]:
-        """Read the keys and values of T new positions.
+        """Add the keys and values of T new positions.
 
         Returns:
-            The keys and values (B, G, S, D) that one of the new queries can see, or more: the sinks, the
-            ``window`` - 1 positions before the new ones, the new ones. One new query sees them all; for several,
-            :meth:`visible_mask` says which sees which.
+            The keys and values (B, G, S, D) of the sinks, of the ``window`` - 1 positions before the new ones, and of
+            the new ones. A single new query sees all of them. For several queries, use :meth:`visible_mask`.
 
         Raises:
-            ValueError: if the shapes do not fit each other, or what was read before.
-            TypeError: if the type is not that of what was read before.
+            ValueError: if the shapes do not fit each other or the earlier positions.
+            TypeError: if the type differs from the type of the earlier positions.
         """
         if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
             raise ValueError(
                 f"k {tuple(k.shape)} and v {tuple(v.shape)} must be (B, G, T, D), with the same B, G and T"
             )
         if self._k is not None:
-            for name, x, kept in (("k", k, self._k), ("v", v, self._v)):
-                if (x.shape[:2], x.size(3)) != (kept.shape[:2], kept.size(3)):
-                    B, G, _, D = kept.shape
+            for name, x, old in (("k", k, self._k), ("v", v, self._v)):
+                if (x.shape[:2], x.size(3)) != (old.shape[:2], old.size(3)):
+                    B, G, _, D = old.shape
                     raise ValueError(
-                        f"{name} of shape {tuple(x.shape)} must go on from what was read, ({B}, {G}, T, {D}); "
-                        "reset the cache to begin another sequence"
+                        f"{name} of shape {tuple(x.shape)} must fit the earlier positions, ({B}, {G}, T, {D}); "
+                        "reset the cache for another sequence"
                     )
-                if x.dtype != kept.dtype:
+                if x.dtype != old.dtype:
                     raise TypeError(
-                        f"{name} ({x.dtype}) must have the type of what was read ({kept.dtype})"
+                        f"{name} ({x.dtype}) must have the type of the earlier positions ({old.dtype})"
                     )
             k, v = torch.cat([self._k, k], dim=2), torch.cat([self._v, v], dim=2)
             self._length += k.size(2) - self._k.size(2)
         else:
             self._length = k.size(2)
-        self._k, self._v = (self._without_forgotten(x, x.size(2), dim=2) for x in (k, v))
+        self._k, self._v = (self._remove_invisible(x, x.size(2), dim=2) for x in (k, v))
         return k, v
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Let row b go on from what row ``rows[b]`` holds, as beams do when one is continued twice.
+        """Replace row b by row ``rows[b]``, as a beam search does when it extends one beam twice.
 
         Raises:
-            ValueError: if there is not one number for each row, or one is no row of the cache.
+            ValueError: if there is not one number for each row, or a number is not a row of the cache.
         """
         if self._k is not None:
             check_rows(rows, self._k.size(0))
             self._k, self._v = self._k[rows], self._v[rows]
 
     def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on, as long as nothing has left the window.
+        """Remove all positions from ``length`` on. This is possible until a position has left the window.
 
         Raises:
-            ValueError: if fewer positions have been read, ``length`` is negative, or positions that were visible
-                then are forgotten already.
+            ValueError: if the cache holds fewer positions, ``length`` is negative, or the cache has already removed
+                positions that were visible at this length.
         """
         check_new_length(length, self._length)
         num_kept = 0 if self._k is None else self._k.size(2)
         if length not in (0, self._length) and num_kept < self._length:
             raise ValueError(
-                f"the cache cannot go back from {self._length} positions to {length}: of what it saw then, "
-                f"{self._length - num_kept} positions are forgotten; reset it, or keep a longer window"
+                f"the cache cannot go back from {self._length} positions to {length}, because it has removed "
+                f"{self._length - num_kept} positions; reset it, or use a longer window"
             )
         if length == 0:
             self.reset()
@@ -111,7 +110,7 @@ class RollingCache(Cache):
             self._length = length
 
     def reset(self) -> None:
-        """Forget every position, to begin another sequence."""
+        """Remove all positions."""
         self._length = 0
         self._k = self._v = None
 
@@ -119,25 +118,25 @@ class RollingCache(Cache):
         """Select the columns of a mask or bias that belong to the positions that ``append`` returned.
 
         Args:
-            x: (..., S), S counting forgotten positions too, or 1.
-            num_queries: T, how many positions the last ``append`` read.
+            x: (..., S) with a column for each position so far, including removed ones, or (..., 1).
+            num_queries: T, the number of positions of the last ``append``.
 
         Raises:
-            ValueError: if there is another number of columns.
+            ValueError: if the number of columns is wrong.
         """
         if x.size(-1) == 1:
             return x
         if x.size(-1) != self._length:
             raise ValueError(
                 f"a mask or bias of shape {tuple(x.shape)} must have 1 or {self._length} columns, "
-                "one for each position read so far"
+                "one for each position so far"
             )
-        return self._without_forgotten(x, self._length - num_queries, dim=-1)
+        return self._remove_invisible(x, self._length - num_queries, dim=-1)
 
     def visible_mask(
         self, num_queries: int, *, device: torch.device | str | None = None
     ) -> Bool[Tensor, "T S"] | None:
-        """Which of the positions that ``append`` returned the newest T may attend to; None for one, which sees all."""
+        """Return a mask of the keys from ``append`` for the newest T queries. A single query sees all keys: None."""
         if num_queries == 1:
             return None
         num_old = min(self._length - num_queries, self.num_sink_tokens + self.window - 1)
@@ -149,12 +148,10 @@ class RollingCache(Cache):
             device=device,
         )
 
-    def _without_forgotten(self, x: Tensor, num_read: int, dim: int) -> Tensor:
-        """Leave out what the next query after the first ``num_read`` positions of x cannot see."""
+    def _remove_invisible(self, x: Tensor, length: int, dim: int) -> Tensor:
+        """Remove the positions of x that the query at position ``length`` cannot see."""
         num_sinks = self.num_sink_tokens
-        first_recent = num_read - (
-            self.window - 1
-        )  # it sees itself and window - 1 before it
+        first_recent = length - (self.window - 1)
         if first_recent <= num_sinks:
             return x
         sinks = x.narrow(dim, 0, num_sinks)
