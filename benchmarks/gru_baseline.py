@@ -36,7 +36,7 @@ def main() -> None:
     tgt_subwords = Subwords.load(options.run / "tgt.subwords.model")
     text = load_text(settings.corpora)
     pairs = [(src_subwords.encode(ja), tgt_subwords.encode(en)) for ja, en in text.train]
-    pairs = [pair for pair in pairs if max(map(len, pair)) <= settings.longest]
+    pairs = [pair for pair in pairs if max(map(len, pair)) <= settings.max_pieces]
     lengths = [(len(src), len(tgt)) for src, tgt in pairs]
 
     torch.manual_seed(settings.seed)

@@ -52,7 +52,7 @@ def files() -> dict[str, bytes]:
         },
         "beam": {"size": BEAM, "patience": translator._PATIENCE, "lengthReward": translator.LENGTH_REWARD},
         "maxLen": TransformerOptions().max_len,
-        "longest": settings.longest,
+        "longest": settings.max_pieces,
         "weights": (translator.BUNDLED / BEST).stat().st_size,
         "spelling": {
             "japanese": text.JAPANESE.pattern,

@@ -107,7 +107,7 @@ def test_a_damaged_shard_is_refused_by_the_name_of_its_file_and_with_what_to_do(
 
 
 def test_one_shard_trains_as_the_text_in_memory_does_to_the_last_bit(tmp_path, corpora):
-    settings = replace(TINY, **corpora, longest=5)
+    settings = replace(TINY, **corpora, max_pieces=5)
     train(settings, tmp_path / "memory", quiet=True)
     train(replace(settings, pairs_per_shard=500), tmp_path / "shards", quiet=True)
     assert_same_run(tmp_path / "shards", tmp_path / "memory")
@@ -119,14 +119,15 @@ def test_one_shard_trains_as_the_text_in_memory_does_to_the_last_bit(tmp_path, c
 @pytest.mark.parametrize("src_words", [True, False])
 def test_each_epoch_has_every_pair_once_in_batches_from_one_shard_at_a_time(tmp_path, settings, src_words):
     settings = replace(settings, src_words=src_words, steps=1)
-    run = training_loop._Trainer(
+    run = training_loop.Trainer(
         settings, train(settings, tmp_path, quiet=True), training_shards.prepare_shards(tmp_path, settings)
     )
-    assert len(run.text.train) == 3
-    sizes = [len(shard) for shard in run.text.train]
+    assert len(run.pipeline.text.train) == 3
+    sizes = [len(shard) for shard in run.pipeline.text.train]
     assert min(sizes) >= 8
+    src_subwords, tgt_subwords = run.pipeline.src_subwords, run.pipeline.tgt_subwords
     usual = Counter(
-        (tuple(run.src_subwords.encode(ja if src_words else ["".join(ja)])), tuple(run.tgt_subwords.encode(en)))
+        (tuple(src_subwords.encode(ja if src_words else ["".join(ja)])), tuple(tgt_subwords.encode(en)))
         for ja, en in TEXT.train
     )
     run.state |= {"epoch": 0, "shard": 0, "done": 0}
@@ -135,7 +136,7 @@ def test_each_epoch_has_every_pair_once_in_batches_from_one_shard_at_a_time(tmp_
     second = epoch_of(run)
     assert Counter(first) == Counter(second) == usual
     assert first != second
-    shards = [{tuple(map(tuple, shard[i])) for i in range(len(shard))} for shard in run.text.train]
+    shards = [{tuple(map(tuple, shard[i])) for i in range(len(shard))} for shard in run.pipeline.text.train]
     for epoch in (first, second):
         seen = [next(n for n, shard in enumerate(shards) if pair in shard) for pair in epoch]
         assert sum(a != b for a, b in pairwise(seen)) == 2  # from one to the next, never back
@@ -167,7 +168,7 @@ def test_the_text_is_prepared_once_and_anew_only_when_what_it_is_made_from_has_c
     (run / "last.safetensors").unlink()
     assert not prepared(replace(settings, d_model=16))  # which is nothing to the text
     assert (files_of(run), (run / "src.subwords.model").read_bytes()) == (before, vocabulary)
-    for change in ({"src_vocab_size": 19}, {"longest": 5}, {"pairs_per_shard": 25}):
+    for change in ({"src_vocab_size": 19}, {"max_pieces": 5}, {"pairs_per_shard": 25}):
         (run / "last.safetensors").unlink()
         assert prepared(replace(settings, **change)), change
         assert files_of(run) != before
@@ -243,7 +244,7 @@ def test_what_is_not_needed_is_not_read_again(tmp_path, settings, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "text", "says"),
     [
-        ({}, TEXT, r"pairs_per_shard \(19\) is for corpora that are read by their names; it must be 0 for a text that"),
+        ({}, TEXT, r"pairs_per_shard \(19\) must be 0 if a text is given"),
         (
             {"dev": "", "test": ""},
             None,
@@ -254,7 +255,7 @@ def test_what_is_not_needed_is_not_read_again(tmp_path, settings, monkeypatch):
             None,
             r"train\.tsv is read one pair after the other, .*: name a corpus for test \(--dev, --test\)",
         ),
-        ({"longest": 1}, None, r"longest \(1\) leaves none of the pairs to train on"),
+        ({"max_pieces": 1}, None, r"max_pieces \(1\) leaves none of the pairs to train on"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(tmp_path, settings, change, text, says):
@@ -272,7 +273,7 @@ def test_a_text_of_which_everything_is_held_out_is_refused(tmp_path, settings):
 
 def test_shards_hold_ids_so_words_cannot_be_cut_anew():
     for change in ({"subword_dropout": 0.1}, {"number_copies": 2}):
-        with pytest.raises(ValueError, match=r"pairs_per_shard \(7\) keeps ids and no words, .* must be 0 with it"):
+        with pytest.raises(ValueError, match=r"pairs_per_shard \(7\) stores ids instead of words, .* must be 0"):
             replace(TINY, pairs_per_shard=7, **change)
 
 

@@ -219,8 +219,8 @@ def metrics_of(folder):
         {"warmup_steps": 0, "weight_decay": 0.0, "label_smoothing": 0.0},
         {"schedule": "cosine", "beta2": 0.6},
         {"schedule": "cosine", "warmup_steps": 0, "tie_weights": False},
-        {"longest": 9, "tokens_per_batch": 25},
-        {"subword_dropout": 0.4, "longest": 13},
+        {"max_pieces": 9, "tokens_per_batch": 25},
+        {"subword_dropout": 0.4, "max_pieces": 13},
         {"evaluate_every": 4, "save_every": 1},
     ],
     ids=lambda change: "everything" if change is EVERYTHING else ", ".join(change) or "as it is",
@@ -249,7 +249,7 @@ def test_a_plain_loop_gives_the_same_weights_and_losses(tmp_path, read, change):
 
 def epochs_of(steps, settings):
     """The epoch that each step belongs to, when each has as many pairs as fit."""
-    size = sum(max(map(len, pair)) <= settings.longest for pair in encoded(settings))
+    size = sum(max(map(len, pair)) <= settings.max_pieces for pair in encoded(settings))
     done = [sum(map(len, steps[:i])) for i in range(len(steps))]
     return [n // size for n in done]
 
@@ -311,7 +311,7 @@ def test_each_epoch_has_every_pair_once_in_an_order_of_its_own_that_the_seed_cho
 def test_pairs_with_a_side_that_is_longer_than_longest_or_empty_are_left_out(tmp_path, read):
     odd = [WordPair(["犬"] * n, ["cats"]) for n in (9, 10)] + [WordPair([], ["dogs"]), WordPair(["犬"], [])]
     text = TEXT._replace(train=[*TEXT.train, *odd])
-    settings = replace(PLAIN, longest=9, evaluate_every=10)
+    settings = replace(PLAIN, max_pieces=9, evaluate_every=10)
     train(settings, tmp_path, text=text, quiet=True)
     pairs = encoded(settings, text)
     kept = [(src, tgt) for src, tgt in pairs if 0 < len(src) <= 9 and 0 < len(tgt) <= 9]
@@ -323,7 +323,7 @@ def test_pairs_with_a_side_that_is_longer_than_longest_or_empty_are_left_out(tmp
 
 
 def test_with_subword_dropout_each_epoch_has_every_pair_once_in_pieces_of_its_own(tmp_path, read):
-    settings, runs = replace(PLAIN, subword_dropout=0.4, longest=9, steps=20, evaluate_every=20), {}
+    settings, runs = replace(PLAIN, subword_dropout=0.4, max_pieces=9, steps=20, evaluate_every=20), {}
     text = TEXT._replace(train=TEXT.train[::-1])  # those that are too long come first
     src, tgt = vocabularies(settings, text)
     fits = [max(len(s), len(t)) <= 9 for s, t in encoded(settings, text)]
@@ -340,7 +340,7 @@ def test_with_subword_dropout_each_epoch_has_every_pair_once_in_pieces_of_its_ow
     for epoch in runs["one"][:-1]:
         cuts.append({(src.decode(s), tgt.decode(t)): (s, t) for step in epoch for s, t in step})
         assert cuts[-1].keys() == usual.keys()
-        assert max(len(side) for pair in cuts[-1].values() for side in pair) <= settings.longest
+        assert max(len(side) for pair in cuts[-1].values() for side in pair) <= settings.max_pieces
     first, second, *_ = cuts
     assert first != usual != second != first
     assert any(pair == usual[words] for words, pair in first.items())  # smaller pieces would make these too long

@@ -110,7 +110,7 @@ def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"init_from": "runs/\udcff"}, r"init_from \('runs/\\udcff'\) must be text that UTF-8 can write"),
+        ({"init_from": "runs/\udcff"}, r"init_from \('runs/\\udcff'\) must be valid in UTF-8"),
         ({"schedule": "linear"}, r"schedule \('linear'\) must be 'inverse_sqrt' or 'cosine'"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"num_encoder_layers": 0}, r"num_encoder_layers \(0\) must be at least 1"),
@@ -121,15 +121,15 @@ def test_any_name_of_a_folder_survives_the_way_through_toml(tmp_path, folder):
         ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
         ({"subword_dropout": 1.0}, r"subword_dropout \(1.0\) must be at least 0 and below 1"),
         ({"label_smoothing": -0.1}, r"label_smoothing \(-0.1\) must be at least 0 and below 1"),
-        ({"longest": 256}, r"longest \(256\) must be below 256"),
+        ({"max_pieces": 256}, r"max_pieces \(256\) must be below 256"),
         ({"num_heads": 3}, r"d_model \(8\) must be even, and num_heads \(3\) must divide it"),
         ({"corpora": ()}, "corpora must name at least one corpus"),
-        ({"new_vocabularies": True}, "new_vocabularies is for a run that begins with another, and init_from is empty"),
+        ({"new_vocabularies": True}, "new_vocabularies needs init_from, which is empty"),
         ({"number_copies": -1}, r"number_copies \(-1\) must be at least 0"),
-        ({"accumulate": 0}, r"accumulate \(0\) must be at least 1"),
+        ({"grad_accum_steps": 0}, r"grad_accum_steps \(0\) must be at least 1"),
         ({"pairs_per_shard": -1}, r"pairs_per_shard \(-1\) must be at least 0"),
-        ({"average_decay": 1.0}, r"average_decay \(1.0\) must be at least 0 and below 1"),
-        ({"required_characters": "7\ud800"}, r"required_characters \('7\\ud800'\) must be text that UTF-8 can write"),
+        ({"ema_decay": 1.0}, r"ema_decay \(1.0\) must be at least 0 and below 1"),
+        ({"required_characters": "7\ud800"}, r"required_characters \('7\\ud800'\) must be valid in UTF-8"),
     ],
 )
 def test_settings_without_meaning_are_refused(change, says):
@@ -141,10 +141,10 @@ def test_settings_without_meaning_are_refused(change, says):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"steps": 10.5}, r"steps \(10.5\) must be of the type int"),
-        ({"steps": True}, r"steps \(True\) must be of the type int"),
-        ({"norm_first": 1}, r"norm_first \(1\) must be of the type bool"),
-        ({"peak_lr": "high"}, r"peak_lr \('high'\) must be of the type float"),
+        ({"steps": 10.5}, r"steps \(10.5\) must have the type int"),
+        ({"steps": True}, r"steps \(True\) must have the type int"),
+        ({"norm_first": 1}, r"norm_first \(1\) must have the type bool"),
+        ({"peak_lr": "high"}, r"peak_lr \('high'\) must have the type float"),
         ({"corpora": "everyday"}, r"corpora \('everyday'\) must be a list of names"),
     ],
 )
@@ -156,7 +156,7 @@ def test_settings_of_the_wrong_type_are_refused(change, says):
 def test_a_settings_file_says_what_is_wrong_with_it(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text("steps = 10\nstepz = 3\n", "utf-8")
-    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are accumulate, average_decay"):
+    with pytest.raises(ValueError, match=r"s\.toml: unknown settings stepz; known are beta2, bfloat16"):
         Settings.load(path)
     path.write_text("steps = \n", "utf-8")
     with pytest.raises(ValueError, match=r"s\.toml cannot be read as TOML: .*line 1"):
@@ -290,7 +290,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_old_one(tmp_path, momen
 
 
 def test_what_cannot_even_be_begun_is_named(tmp_path):
-    with pytest.raises(OSError, match=r"c could not be written \(No such file or directory\); what was there before"):
+    with pytest.raises(OSError, match=r"c could not be written \(No such file or directory\); the old file"):
         write_atomically(tmp_path / "missing" / "c", b"new")
 
 
@@ -302,7 +302,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match=r"c could not be written \(No space left on device\); what was there before"):
+    with pytest.raises(OSError, match=r"c could not be written \(No space left on device\); the old file"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
@@ -319,26 +319,26 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not_been(tmp_path, strai
 
 def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_path):
     settings = replace(TINY, subword_dropout=0.3, steps=20)
-    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    run = training_loop.Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
     assert run.state["epoch"] >= 1  # of the 20 steps, some are in a second epoch
     epochs = []
-    for run.state["epoch"] in (0, 0, 1):
-        epochs.append(run._resample_pieces())
+    for epoch in (0, 0, 1):
+        epochs.append(run.pipeline.resample_pieces(epoch))
     assert epochs[0] == epochs[1] != epochs[2]
     for pair, words in zip(epochs[0], TEXT.train, strict=True):
-        assert run.src_subwords.decode(pair[0]) == "".join(words.ja)
-        assert run.tgt_subwords.decode(pair[1]) == " ".join(words.en)
+        assert run.pipeline.src_subwords.decode(pair[0]) == "".join(words.ja)
+        assert run.pipeline.tgt_subwords.decode(pair[1]) == " ".join(words.en)
     for step in (1, 5, 18, 20):
         train(settings, tmp_path / "two", text=TEXT, stop_at=step, quiet=True)
     assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
 def test_a_sentence_that_gets_too_long_by_small_pieces_stays_as_it_is(tmp_path):
-    settings = replace(TINY, subword_dropout=0.9, longest=6, steps=1)
-    run = training_loop._Trainer(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
-    cut = run._resample_pieces()
+    settings = replace(TINY, subword_dropout=0.9, max_pieces=6, steps=1)
+    run = training_loop.Trainer(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
+    cut = run.pipeline.resample_pieces(run.state["epoch"])
     assert all(max(map(len, pair)) <= 6 for pair in cut)
-    kept = [new == usual for new, usual in zip(cut, run.pairs, strict=True)]
+    kept = [new == usual for new, usual in zip(cut, run.pipeline.pairs, strict=True)]
     assert any(kept)
 
 
@@ -359,7 +359,7 @@ import sys
 sys.path[:0] = {tests!r}
 import attn_course.training.trainer as loop
 from test_training import TEXT, TINY
-step = loop._Trainer.step
+step = loop.Trainer.step
 def announce(self, batch, **kwargs):
     if self.state["step"] < {slow}:
         print(self.state["step"], flush=True)
@@ -368,7 +368,7 @@ def announce(self, batch, **kwargs):
         import time
         time.sleep({pause})
     return found
-loop._Trainer.step = announce
+loop.Trainer.step = announce
 loop.train(TINY, sys.argv[1], text=TEXT, quiet=True)
 """
 
@@ -557,7 +557,7 @@ def test_a_gradient_that_is_infinite_stops_the_run_before_it_reaches_the_weights
         ({}, TEXT._replace(dev=[]), ValueError, "the dev text has no sentence pairs"),
         ({"src_vocab_size": 500}, TEXT, ValueError, r"src_vocab_size \(500\) must be at most \d+"),
         ({"tgt_vocab_size": 6}, TEXT, ValueError, r"tgt_vocab_size \(6\) must be at least \d+"),
-        ({"longest": 1}, TEXT, ValueError, r"longest \(1\) leaves none of the 46 pairs"),
+        ({"max_pieces": 1}, TEXT, ValueError, r"max_pieces \(1\) leaves none of the 46 pairs"),
         ({"init_from": "no/such/run"}, TEXT, FileNotFoundError, r"init_from \('no/such/run'\) must be the folder"),
     ],
 )
@@ -644,9 +644,9 @@ def test_the_rows_of_a_piece_are_the_mean_of_those_that_spell_it():
 
 def test_raw_text_is_read_in_pieces_that_may_reach_over_words(tmp_path):
     settings = replace(TINY, src_words=False)
-    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
+    run = training_loop.Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
     plain = Subwords.load(tmp_path / "one" / "src.subwords.model")
-    assert [src for src, _ in run.pairs] == [plain.encode(["".join(ja)]) for ja, _ in TEXT.train]
+    assert [src for src, _ in run.pipeline.pairs] == [plain.encode(["".join(ja)]) for ja, _ in TEXT.train]
     assert plain.model == Subwords.train([ja for ja, _ in TEXT.train], 20, spaces=False).model  # learned within words
     train(settings, tmp_path / "two", text=TEXT, stop_at=5, quiet=True)
     train(settings, tmp_path / "two", text=TEXT, quiet=True)
@@ -663,19 +663,19 @@ NUMBERED = TEXT._replace(
 def test_pairs_with_numbers_come_again_with_others_in_each_epoch(tmp_path, src_words):
     settings = replace(
         *(TINY,), number_copies=3, required_characters="0123456789,", split_digits=True, src_vocab_size=30,
-        tgt_vocab_size=50, src_words=src_words, steps=20, longest=9,
+        tgt_vocab_size=50, src_words=src_words, steps=20, max_pieces=9,
     )  # fmt: skip
-    run = training_loop._Trainer(settings, train(settings, tmp_path / "one", text=NUMBERED, quiet=True), NUMBERED)
+    run = training_loop.Trainer(settings, train(settings, tmp_path / "one", text=NUMBERED, quiet=True), NUMBERED)
     assert run.state["epoch"] >= 1
     epochs = []
-    for run.state["epoch"] in (0, 0, 1):
-        epochs.append(run._vary_numbers())
+    for epoch in (0, 0, 1):
+        epochs.append(run.pipeline.vary_numbers(epoch))
     assert epochs[0] == epochs[1] != epochs[2]
     held_out = {" ".join(en) for _, en in NUMBERED.test}
     for epoch in epochs:
         assert 18 < len(epoch) <= 36  # less those that are in the test text now
         for src, tgt in epoch:
-            ja, en = run.src_subwords.decode(src), run.tgt_subwords.decode(tgt)
+            ja, en = run.pipeline.src_subwords.decode(src), run.pipeline.tgt_subwords.decode(tgt)
             number = re.fullmatch("犬が([0-9,]+)匹", ja)[1]
             assert en == f"{number} dogs"
             assert en not in held_out
@@ -686,7 +686,7 @@ def test_pairs_with_numbers_come_again_with_others_in_each_epoch(tmp_path, src_w
 
 
 def test_the_average_of_the_weights_is_what_is_kept_and_goes_on_after_a_stop(tmp_path):
-    settings = replace(TINY, average_decay=0.8, steps=8, save_every=1, evaluate_every=8)
+    settings = replace(TINY, ema_decay=0.8, steps=8, save_every=1, evaluate_every=8)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
     torch.manual_seed(settings.seed)
     begin = training_loop.make_model(settings, 20, 35).state_dict()
@@ -721,7 +721,7 @@ def test_where_the_device_has_no_bfloat16_a_sentence_says_so_and_float32_is_what
     monkeypatch.setattr(training_loop, "has_bfloat16", lambda device: False)
     train(replace(TINY, bfloat16=True), tmp_path, text=TEXT, quiet=True)
     assert re.fullmatch(
-        r"bfloat16 is set, and this \w+ does not multiply in it: training in float32\n", capsys.readouterr().err
+        r"bfloat16 is set, but this \w+ does not support it: training in float32\n", capsys.readouterr().err
     )
     assert_same_run(tmp_path, straight)
 
@@ -738,7 +738,7 @@ def test_the_folder_says_what_was_trained_on(straight):
 def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_record(tmp_path):
     settings = replace(TINY, steps=2, evaluate_every=2, dropout=0.0, peak_lr=1e-12, weight_decay=0.0)
     train(settings, tmp_path, text=TEXT, quiet=True)
-    run = training_loop._Trainer(settings, tmp_path, TEXT)  # weights that have hardly moved
+    run = training_loop.Trainer(settings, tmp_path, TEXT)  # weights that have hardly moved
     run.state |= {"epoch": 0, "done": 0}
     total = tokens = 0
     for ([batch], _), _ in zip(run.batches(), range(2), strict=False):
@@ -836,8 +836,10 @@ def train_in_float64(settings, folder, stop_at=None):
 def test_one_process_two_and_four_make_the_same_steps_and_can_follow_each_other(tmp_path, processes):
     """With dropout, too: each of the four parts of a batch drops the same units, whoever computes it."""
     settings = replace(TINY, steps=9, evaluate_every=9, tokens_per_batch=14)
-    train_in_float64(replace(settings, accumulate=4), tmp_path / "one")
-    processes.run(train_in_float64, replace(settings, accumulate=2), tmp_path / "two", num_processes=2, timeout=120)
+    train_in_float64(replace(settings, grad_accum_steps=4), tmp_path / "one")
+    processes.run(
+        train_in_float64, replace(settings, grad_accum_steps=2), tmp_path / "two", num_processes=2, timeout=120
+    )
     processes.run(train_in_float64, settings, tmp_path / "four", timeout=120)
     processes.run(train_in_float64, settings, tmp_path / "moved", 2, timeout=120)
     processes.run(train_in_float64, settings, tmp_path / "moved", 4, num_processes=3, timeout=120)
@@ -864,7 +866,7 @@ def test_one_process_two_and_four_make_the_same_steps_and_can_follow_each_other(
 @pytest.mark.cpu_only("the arithmetic of the loop, in float64")
 def test_batches_that_are_accumulated_are_one_that_is_so_many_times_as_large(tmp_path):
     exact = replace(TINY, dropout=0.0, steps=9, evaluate_every=9)
-    train_in_float64(replace(exact, tokens_per_batch=14, accumulate=3), tmp_path / "three")
+    train_in_float64(replace(exact, tokens_per_batch=14, grad_accum_steps=3), tmp_path / "three")
     train_in_float64(replace(exact, tokens_per_batch=42), tmp_path / "one")
     rounding = allowed(torch.float64, terms=42, depth=30)["atol"] / 1e-8
     way = sum(learning_rate(step, exact) for step in range(1, 10))
@@ -875,7 +877,7 @@ def test_batches_that_are_accumulated_are_one_that_is_so_many_times_as_large(tmp
 
 
 def test_accumulated_batches_go_on_after_a_stop_as_if_there_had_been_none(tmp_path):
-    settings = replace(TINY, accumulate=3, tokens_per_batch=14)
+    settings = replace(TINY, grad_accum_steps=3, tokens_per_batch=14)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
     for step in (1, 4, 12):
         train(settings, tmp_path / "two", text=TEXT, stop_at=step, quiet=True)

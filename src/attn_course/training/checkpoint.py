@@ -1,7 +1,4 @@
-"""Checkpoints: tensors in safetensors files that are replaced in one step. Derived in chapter 12.
-
-Whatever happens while one is written, a whole file stands under its name: the old one or the new one.
-"""
+"""Checkpoints: tensors in safetensors files that are replaced atomically. Derived in chapter 12."""
 
 import hashlib
 import json
@@ -15,13 +12,12 @@ from torch import Tensor
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file so that, whatever happens, either the old or the new one is there.
+    """Write a file so that its path always holds either the whole old file or the whole new file.
 
-    The content goes into a file beside it, then to the disk, and only then gets its name: renaming is one
-    step, which happens or does not.
+    The content goes to a temporary file in the same folder, then to the disk. Then one atomic step renames the file.
 
     Raises:
-        OSError: if it cannot be written, for instance because the disk is full; the old file is untouched.
+        OSError: if the file cannot be written, such as on a full disk. The old file stays unchanged.
     """
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.unfinished")
@@ -29,22 +25,21 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         with open(unfinished, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # to the disk, before it gets its name
+            os.fsync(file.fileno())  # write to the disk before the file gets its name
         os.replace(unfinished, path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        said = f"{path} could not be written ({error.strerror}); "
-        said += "what was there before is untouched"
-        raise OSError(error.errno, said) from error
+        message = f"{path} could not be written ({error.strerror}); the old file is unchanged"
+        raise OSError(error.errno, message) from error
 
 
 def save_checkpoint(
     path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]
 ) -> None:
-    """Write tensors and, as JSON, what else there is to know about them.
+    """Write tensors, and a description as JSON.
 
     Raises:
-        OSError: if the file cannot be written; an older one under this name is untouched.
+        OSError: if the file cannot be written. An older file stays unchanged.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sha256 = hashlib.sha256(_split(save(tensors))[1]).hexdigest()
@@ -53,7 +48,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what :func:`save_checkpoint` wrote.
+    """Read a file of :func:`save_checkpoint`.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -61,7 +56,7 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     content = Path(path).read_bytes()
     try:
-        tensors = load(content)  # refuses a header that does not describe tensors
+        tensors = load(content)  # raises an error if the header does not describe tensors
         header, data = _split(content)
         metadata = header.get("__metadata__", {})
         about = json.loads(metadata.get("about", "{}"))

@@ -1,7 +1,7 @@
-"""Several processes that train one model together, or one that is alone. Used in chapter 12.
+"""Training with several processes. Used in chapter 12.
 
-Under ``torchrun`` every process runs the same program. All of them take every step together, each with its own
-share of the batch; the first one, of rank 0, alone writes files.
+Under ``torchrun``, every process runs the same program. In each step, every process reads its share of the batch. Only
+the process of rank 0 writes files.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-# Its defaults are the group that stands when it is first imported. AdamW imports it on its first step: they would hold
-# our group, and its threads would still run while Python ends, which now and then aborts.
+# The default arguments of this module hold the process group that exists when it is first imported. AdamW imports it in
+# its first step. Then our group would never be freed, and its threads could abort Python at exit.
 import torch.distributed.nn.functional
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from attn_course._device import default_device
 
 
 class DistributedContext(NamedTuple):
-    """How many processes there are, and which of them this is."""
+    """The number of processes, and the rank of this one."""
 
     rank: int = 0
     size: int = 1
@@ -32,18 +32,18 @@ class DistributedContext(NamedTuple):
         return self.rank == 0
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
     def add(self, values: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum the values over all processes, in place."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, by rank."""
+        """Return the values of all processes, ordered by rank."""
         if self.size == 1:
             return [value]
         values = [None] * self.size
@@ -52,7 +52,7 @@ class DistributedContext(NamedTuple):
 
 
 def find_processes() -> DistributedContext:
-    """The processes that have been joined by :func:`join_processes`; one if there are none."""
+    """Return the context of :func:`join_processes`, or that of a single process."""
     if not dist.is_initialized():
         return DistributedContext()
     return DistributedContext(dist.get_rank(), dist.get_world_size())
@@ -60,14 +60,14 @@ def find_processes() -> DistributedContext:
 
 @contextlib.contextmanager
 def join_processes() -> Iterator[None]:
-    """Inside, the processes that ``torchrun`` started work together; without ``torchrun`` it does nothing."""
+    """Connect the processes that ``torchrun`` has started. Without ``torchrun``, do nothing."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     device = default_device()
     if device.type in ("cuda", "xpu"):  # one device for each process
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
-    # The first process reads a long text, and translates dev, while the others wait.
+    # The other processes wait while the first one prepares the text and translates dev.
     dist.init_process_group(
         dist.get_default_backend_for_device(device), timeout=timedelta(hours=2)
     )

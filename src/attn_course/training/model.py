@@ -1,4 +1,4 @@
-"""The translator that settings describe, and putting weights into it."""
+"""The model of a training run, and its weights. Used in chapter 12."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from attn_course.training.settings import Settings
 
 
 def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> Transformer:
-    """The translator that the settings describe, with random weights."""
+    """Make a translator from settings, with random weights."""
     return Transformer(
         src_vocab_size,
         tgt_vocab_size,
@@ -23,8 +23,16 @@ def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> 
     )
 
 
+def weights_of(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights for a checkpoint. Tied weights, one tensor with two names, are stored once."""
+    weights = model.state_dict()
+    if model.to_logits.weight is model.tgt_embed.weight:
+        del weights["to_logits.weight"]
+    return weights
+
+
 def load_weights(model: Transformer, weights: dict[str, Tensor]) -> None:
-    """Copy weights as a checkpoint holds them into a model."""
+    """Copy the weights of a checkpoint into a model."""
     if model.to_logits.weight is model.tgt_embed.weight:
         weights = weights | {"to_logits.weight": weights["tgt_embed.weight"]}
     model.load_state_dict(weights)

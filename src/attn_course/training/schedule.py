@@ -1,4 +1,4 @@
-"""The learning rate at each step: warm-up, then inverse square root or cosine. Derived in chapter 12."""
+"""The learning rate: warm-up, then inverse square root or cosine. Derived in chapter 12."""
 
 import math
 
@@ -6,11 +6,11 @@ from attn_course.training.settings import Settings
 
 
 def learning_rate(step: int, settings: Settings) -> float:
-    r"""The rate of a step, the first step being 1.
+    r"""Return the learning rate of a step; the first step is step 1.
 
-    It rises in a straight line to ``peak_lr`` at ``warmup_steps``. Then it falls like $1/\sqrt{step}$ (Vaswani et
-    al. 2017, arXiv:1706.03762, section 5.3) or along half a cosine to zero at ``steps`` (Loshchilov and Hutter
-    2016, arXiv:1608.03983, eq. 5, without its restarts).
+    The rate rises linearly to ``peak_lr`` at ``warmup_steps``. Then it falls like $1/\sqrt{step}$ (Vaswani et al. 2017,
+    arXiv:1706.03762, section 5.3), or along half a cosine to 0 at ``steps`` (Loshchilov and Hutter 2016,
+    arXiv:1608.03983, eq. 5, without restarts).
 
     Raises:
         ValueError: if the step is below 1.

@@ -1,4 +1,4 @@
-"""All settings of a training run, in one frozen record that is read from and written to TOML. Derived in chapter 12."""
+"""The settings of a training run, read from and written to TOML. Derived in chapter 12."""
 
 import dataclasses
 import json
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_MAX_LEN = 256  # of the Transformer, the end of the sentence included
+_MAX_LEN = 256  # of the Transformer, including the end of the sentence
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a training run depends on, beside the code: two runs with equal settings give equal losses.
+    """The settings of a training run. Two runs with equal settings have equal losses.
 
     Raises:
-        ValueError: if a value has no meaning.
-        TypeError: if a value is of the wrong type.
+        ValueError: if a value is outside its range.
+        TypeError: if a value has the wrong type.
 
     Example:
         >>> Settings(steps=100, peak_lr=1e-3).warmup_steps
@@ -25,35 +25,35 @@ class Settings:
     """
 
     corpora: tuple[str, ...] = ("everyday",)
-    """Names of corpora; dev and test come from the first one, if nothing else is said."""
+    """Names of corpora. Dev and test come from the first one, unless ``dev`` and ``test`` name others."""
     dev: str = ""
-    """Another corpus to choose the best weights with, all of it."""
+    """Name of a corpus that chooses the best weights."""
     test: str = ""
-    """Another corpus to measure with, all of it."""
+    """Name of a corpus for the evaluation."""
     held_out: int = 500
-    """How many pairs of the first corpus become dev, and how many test, where there is none."""
+    """Number of pairs of the first corpus for dev, and again for test, if it has no such parts."""
     split_seed: int = 0
-    """Chooses them; apart from ``seed``, so that runs with other seeds are measured on the same sentences."""
+    """Seed of this choice, so that runs with different ``seed`` have the same dev and test sentences."""
     init_from: str = ""
-    """Folder of an earlier run whose vocabulary and best weights this one begins with; empty: begin at random."""
+    """Folder of an earlier run, whose vocabularies and best weights are the starting point. Empty: start at random."""
     new_vocabularies: bool = False
-    """With ``init_from``: learn vocabularies from this text, and carry over what the earlier ones' rows can tell."""
+    """With ``init_from``: learn new vocabularies from this text, and initialise their embeddings from the old ones."""
     src_vocab_size: int = 6000
     tgt_vocab_size: int = 4000
     required_characters: str = ""
-    """Are in both vocabularies, however rare they are in the text."""
+    """Characters that both vocabularies contain, even if they are rare in the text."""
     split_digits: bool = False
-    """Make each digit a piece of its own."""
+    """Whether each digit is a piece of its own."""
     src_words: bool = True
-    """Cut Japanese into words before pieces; if not, the pieces, though learned within words, may reach over two."""
-    longest: int = 40
-    """Pairs with more pieces than this on a side are left out."""
+    """Whether Japanese is split into words before it is split into pieces. Otherwise a piece can span two words."""
+    max_pieces: int = 40
+    """Maximum number of pieces of a sentence; longer pairs are left out."""
     subword_dropout: float = 0.0
-    """Cut words anew in each epoch, leaving pieces apart with this probability; see ``Subwords.encode_at_random``."""
+    """Probability of not merging two pieces, drawn again in each epoch; see ``Subwords.encode_at_random``."""
     number_copies: int = 0
-    """How many times each pair with numbers comes again in an epoch, with others; see ``vary_numbers``."""
+    """Number of additional copies of each pair with numbers in an epoch, with other numbers; see ``vary_numbers``."""
     pairs_per_shard: int = 0
-    """Prepare the text once, in shards of about so many pairs, of which one is in memory at a time; 0: all of it is."""
+    """Approximate number of pairs in a shard, if the text is prepared in shards. 0: the whole text is in memory."""
 
     d_model: int = 128
     num_heads: int = 4
@@ -66,10 +66,10 @@ class Settings:
 
     steps: int = 10_000
     tokens_per_batch: int = 1500
-    """Target positions, padding included, of one step of one process; or of each part of it, see ``accumulate``."""
-    accumulate: int = 1
-    """How many batches each process reads, one after the other, before a step: one batch that is so many times as
-    large, in the memory of one. A run that goes on with other processes keeps the size that it began with."""
+    """Maximum number of target positions in one batch of one process, including padding."""
+    grad_accum_steps: int = 1
+    """Number of batches of each process whose gradients are added before a step. If a run continues with more or fewer
+    processes, the total size of a step does not change."""
     peak_lr: float = 2e-3
     warmup_steps: int = 500
     schedule: str = "inverse_sqrt"
@@ -78,10 +78,10 @@ class Settings:
     weight_decay: float = 0.01
     beta2: float = 0.98
     max_grad_norm: float = 1.0
-    average_decay: float = 0.0
-    """Measure and keep a moving average of the weights, which at each step keeps this share of itself; 0: none."""
+    ema_decay: float = 0.0
+    """Decay of the moving average of the weights, which is then evaluated and saved. 0: no average."""
     bfloat16: bool = False
-    """Multiply matrices in bfloat16 where the device can; weights stay in float32."""
+    """Whether to multiply matrices in bfloat16 if the device supports it. Weights stay in float32."""
 
     evaluate_every: int = 1000
     save_every: int = 250
@@ -97,7 +97,7 @@ class Settings:
                 getattr(self, name).encode()
             except UnicodeEncodeError as error:
                 raise ValueError(
-                    f"{name} ({getattr(self, name)!r}) must be text that UTF-8 can write: {error.reason}"
+                    f"{name} ({getattr(self, name)!r}) must be valid in UTF-8: {error.reason}"
                 ) from None
         if self.schedule not in ("inverse_sqrt", "cosine"):
             raise ValueError(
@@ -105,8 +105,8 @@ class Settings:
             )
         self._check_at_least(
             1,
-            "src_vocab_size tgt_vocab_size longest d_model num_heads num_encoder_layers num_decoder_layers "
-            "d_ff steps tokens_per_batch accumulate evaluate_every save_every",
+            "src_vocab_size tgt_vocab_size max_pieces d_model num_heads num_encoder_layers num_decoder_layers "
+            "d_ff steps tokens_per_batch grad_accum_steps evaluate_every save_every",
         )
         self._check_at_least(
             0, "warmup_steps weight_decay held_out number_copies pairs_per_shard"
@@ -121,24 +121,22 @@ class Settings:
             "dropout",
             "label_smoothing",
             "beta2",
-            "average_decay",
+            "ema_decay",
         ):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be at least 0 and below 1"
                 )
-        if self.longest >= _MAX_LEN:
+        if self.max_pieces >= _MAX_LEN:
             raise ValueError(
-                f"longest ({self.longest}) must be below {_MAX_LEN}, the most positions of the model"
+                f"max_pieces ({self.max_pieces}) must be below {_MAX_LEN}, the maximum length of the model"
             )
         if self.new_vocabularies and not self.init_from:
-            raise ValueError(
-                "new_vocabularies is for a run that begins with another, and init_from is empty"
-            )
+            raise ValueError("new_vocabularies needs init_from, which is empty")
         if self.pairs_per_shard and (self.subword_dropout or self.number_copies):
             raise ValueError(
-                f"pairs_per_shard ({self.pairs_per_shard}) keeps ids and no words, so that none can be cut anew: "
-                f"subword_dropout ({self.subword_dropout}) and number_copies ({self.number_copies}) must be 0 with it"
+                f"pairs_per_shard ({self.pairs_per_shard}) stores ids instead of words, so subword_dropout "
+                f"({self.subword_dropout}) and number_copies ({self.number_copies}) must be 0"
             )
         if self.d_model % 2 or self.d_model % self.num_heads:
             raise ValueError(
@@ -157,7 +155,7 @@ class Settings:
             object.__setattr__(self, "corpora", tuple(value))
         elif type(value) is not field.type:
             raise TypeError(
-                f"{field.name} ({value!r}) must be of the type {field.type.__name__}"
+                f"{field.name} ({value!r}) must have the type {field.type.__name__}"
             )
 
     def _check_at_least(self, low: int, names: str) -> None:
@@ -167,12 +165,12 @@ class Settings:
 
     @classmethod
     def load(cls, path: str | Path, **changes: Any) -> "Settings":
-        """Read a TOML file; ``changes`` win over it.
+        """Read a TOML file; ``changes`` replace its values.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is not TOML, or has a setting that does not exist or has no meaning.
-            TypeError: if a value is of the wrong type.
+            ValueError: if it is not TOML, a setting is unknown, or a value is outside its range.
+            TypeError: if a value has the wrong type.
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8")) | changes
@@ -188,18 +186,18 @@ class Settings:
 
     @property
     def division(self) -> dict[str, Any]:
-        """What is said of dev and test, as :func:`~attn_course.data.mixture.load_text` takes it."""
+        """The settings of dev and test, as arguments of :func:`~attn_course.data.mixture.load_text`."""
         return {
             name: getattr(self, name) for name in ("dev", "test", "held_out", "split_seed")
         }
 
     def to_toml(self) -> str:
-        """The settings as TOML, one a line."""
+        """Return the settings as TOML, one in each line."""
         return "".join(
             f"{name} = {_write_value(value)}\n" for name, value in vars(self).items()
         )
 
 
 def _write_value(value: Any) -> str:
-    # TOML writes values as JSON does, but knows no pairs of surrogates, and wants DEL escaped.
+    # TOML values look like JSON, but without surrogate pairs, and with DEL escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -44,7 +44,7 @@ _FORMAT = 1  # of the files; another one makes them anew
 # What the ids of a text depend on, beside the text.
 _SETTINGS = (
     "pairs_per_shard",
-    "longest",
+    "max_pieces",
     "src_words",
     "src_vocab_size",
     "tgt_vocab_size",
@@ -320,7 +320,7 @@ def _encode(
         for pair in pairs:
             ja = cut_pair(pair).ja if settings.src_words else [pair.ja]
             ids = src.encode(ja), tgt.encode(pair.en.split())
-            if min(map(len, ids)) > 0 and max(map(len, ids)) <= settings.longest:
+            if min(map(len, ids)) > 0 and max(map(len, ids)) <= settings.max_pieces:
                 yield ids
 
     record = write_shard(folder, number, encoded(), vocab_size=max(len(src), len(tgt)))

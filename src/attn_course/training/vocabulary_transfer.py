@@ -1,4 +1,4 @@
-"""From one vocabulary to another: what the rows of an embedding table know is carried over. Used in chapter 12."""
+"""Embeddings for a new vocabulary, initialised from an old one. Used in chapter 12."""
 
 import torch
 from jaxtyping import Float
@@ -8,10 +8,10 @@ from attn_course.data.subwords import UNK_ID, Subwords
 
 
 def match_pieces(old: Subwords, new: Subwords) -> list[list[int]]:
-    """For each piece of the new vocabulary, the old ids that spell it.
+    """Return for each piece of the new vocabulary the old ids that spell it.
 
-    That is one id if the old vocabulary has the piece too, several if it cuts it into smaller ones, and none if a
-    letter of it is unknown there.
+    There is one id if the old vocabulary has the same piece, several ids if it has only smaller pieces, and no id if
+    it lacks a character of the piece.
     """
     special = [[i] for i in range(UNK_ID + 1)]
     spelled = (old.cut_piece(new.piece(i)) for i in range(UNK_ID + 1, len(new)))
@@ -19,7 +19,7 @@ def match_pieces(old: Subwords, new: Subwords) -> list[list[int]]:
 
 
 def count_origins(origins: list[list[int]]) -> dict[str, int]:
-    """How many pieces were there before, are spelled by others, and are new altogether."""
+    """Count the new pieces that the old vocabulary has, that it spells with several pieces, and that it lacks."""
     sizes = [len(ids) for ids in origins]
     return {
         "kept": sizes.count(1),
@@ -31,7 +31,7 @@ def count_origins(origins: list[list[int]]) -> dict[str, int]:
 def transfer_embeddings(
     old: Float[Tensor, "V_old E"], new: Float[Tensor, "V E"], origins: list[list[int]]
 ) -> Float[Tensor, "V E"]:
-    """A table with the mean of the old rows that spell each piece; where there are none, the new table's own row.
+    """Return a table with the mean of the old rows that spell each piece, or the row of ``new`` if there are none.
 
     Example:
         >>> old, new = torch.tensor([[1.0], [3.0]]), torch.tensor([[7.0], [8.0], [9.0]])
