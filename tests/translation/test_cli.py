@@ -80,7 +80,7 @@ def test_lines_come_out_as_many_and_in_the_order_in_which_they_go_in(folder):
     found = run("translate", "--folder", folder, stdin="\n".join(lines))  # no line end after the last one
     first, third = translated(folder, lines[0], lines[2])
     assert found.stdout.split("\n") == [first, "", third, lines[3], ""]
-    assert found.stderr == "line 4: no Japanese in 'hello, world'; it is left as it is\n"
+    assert found.stderr == "line 4: no Japanese in 'hello, world'; it stays unchanged\n"
 
 
 def test_nothing_in_nothing_out(folder):
@@ -113,14 +113,14 @@ def test_a_sentence_longer_than_the_model_reads_is_refused_and_one_that_is_only_
     )
     found = run("translate", "犬が猫を見る" * 10, "--folder", folder)
     assert found.exit_code == 0
-    assert "a sentence of 50 pieces, longer than any the translator was trained on (40): '犬が" in found.stderr
+    assert "a sentence of 50 pieces, longer than all training sentences (40): '犬が" in found.stderr
 
 
 def test_twenty_characters_of_a_line_are_shown_and_of_a_longer_one_the_first_nineteen(folder):
     found = run("translate", "--folder", folder, stdin="what is not Japanese\nwhat is not Japanese.\n")
     assert found.stderr.splitlines() == [
-        "line 1: no Japanese in 'what is not Japanese'; it is left as it is",
-        "line 2: no Japanese in 'what is not Japanes…'; it is left as it is",
+        "line 1: no Japanese in 'what is not Japanese'; it stays unchanged",
+        "line 2: no Japanese in 'what is not Japanes…'; it stays unchanged",
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated
     said = found.stderr.splitlines()
     assert said[0] == (
         "line 2: it must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte); "
-        "an empty line stands in its place"
+        "an empty line takes its place"
     )
     assert said[1].startswith("line 3: the sentence has 450 pieces, and the model reads at most 255: 犬が")
     assert said[2].startswith("line 5: it must be UTF-8")
@@ -167,7 +167,7 @@ def test_a_line_that_cannot_be_aligned_is_named_and_the_others_are_translated(fo
         *translated(folder, lines[2]),
     ]
     assert found.stderr.splitlines() == [
-        "line 2: the pieces must spell the words; an empty line stands in its place",
+        "line 2: the pieces must spell the words; an empty line takes its place",
         "attn-course: 1 of 3 lines could not be translated",
     ]
     found = run("translate", "--folder", folder, "--alignment", "--json", stdin="\n".join(lines))
@@ -228,7 +228,7 @@ def test_the_beam_is_that_of_the_translator(folder):
     assert run("translate", "犬", "--beam", 0).exit_code == 2
     said = refused("translate", "犬", "--beam", 1, "--length-reward", 0.5)
     assert said.startswith("attn-course: --length-reward 0.5 changes nothing with --beam 1")
-    assert f"{LENGTH_REWARD} if not given" in get_args(cli.LengthReward)[1].help
+    assert f"{LENGTH_REWARD} if not given" in get_args(cli.common.LengthReward)[1].help
 
 
 def test_numbers_are_those_of_the_source_unless_they_may_be_free():
@@ -254,7 +254,7 @@ def test_the_best_translations_of_a_line_are_in_order_behind_its_number(folder):
     expected = [[f"{a.log_prob + b.log_prob:.2f}", f"{a.translation.text} {b.translation.text}"] for a, b in pairs[:3]]
     assert [row[1:] for row in rows[:3]] == expected
     said = refused("translate", "犬", "--n-best", 6)
-    assert said == "attn-course: --n-best 6 must be at most --beam, which is 5: no more are found"
+    assert said == "attn-course: --n-best 6 must be at most --beam, which is 5"
 
 
 def test_the_alignment_is_shown_in_words():
@@ -310,10 +310,10 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     translator = Translator.load(folder)
     ids = translator.translate(["犬が猫を見る"], beam_size=5)[0].ids
     cross = translator.attend("犬が猫を見る", ids).cross  # (layers, H, T, S)
-    shown = cli.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
+    shown = cli.translate.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
     assert shown.count("head ") == cross.size(1)
     assert f"{cross[0, 1, 0, 0]:.4f}" in shown
-    assert "layer 1" in cli.draw_cross_attention(translator, "犬が猫を見る", ids, None).text
+    assert "layer 1" in cli.translate.draw_cross_attention(translator, "犬が猫を見る", ids, None).text
     for text, says in [("犬。猫。", "has 2"), ("dogs", "has 0")]:
         said = refused("translate", text, "--folder", folder, "--heatmap", tmp_path / "no.png")
         assert said == f"attn-course: --heatmap draws one Japanese sentence, and this text {says}"
@@ -322,9 +322,9 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     assert said == "attn-course: --layer 2 must be at most 1"
     assert not (tmp_path / "no.png").exists()
     said = refused("translate", "犬", "--layer", 1)
-    assert said == "attn-course: --layer 1 says what --heatmap draws; give both"
+    assert said == "attn-course: --layer 1 needs --heatmap"
     said = refused("translate", "犬", "--heatmap", "x.pdf")
-    assert said == "attn-course: --heatmap x.pdf must end with .png, for it is a PNG file"
+    assert said == "attn-course: --heatmap x.pdf must end with .png"
     said = refused("translate", "犬", "--folder", folder, "--heatmap", tmp_path / "no" / "folder.png")
     assert said.endswith("folder.png: No such file or directory")
 
@@ -376,13 +376,13 @@ def test_a_training_that_was_stopped_says_how_to_go_on(toy_text, settings_file, 
 
     monkeypatch.setattr(training_loop, "_StopSignal", Stopped)
     found = run("train", settings_file, "--folder", tmp_path / "run", "--quiet")
-    assert found.exit_code == cli.STOPPED
-    assert found.stderr == "Stopped after step 1 of 12. The same command goes on from there.\n"
+    assert found.exit_code == cli.common.STOPPED
+    assert found.stderr == "Stopped after step 1 of 12. The same command continues from there.\n"
 
 
 def test_a_training_of_many_steps_says_that_it_is_done(settings_file, tmp_path, monkeypatch):
     monkeypatch.setattr("attn_course.training.train", lambda *_, **__: None)
-    monkeypatch.setattr(cli, "_how_far", lambda path: (int("1000"), 31.5))
+    monkeypatch.setattr(cli.train, "_read_progress", lambda path: (int("1000"), 31.5))
     found = run("train", settings_file, "--folder", tmp_path / "run", "--set", "steps=1000", "--quiet")
     assert found.exit_code == 0
     assert found.stderr.startswith("Done. The best weights (dev BLEU 31.5) are in ")
@@ -397,25 +397,25 @@ def test_a_name_in_another_encoding_is_an_error_that_says_what_to_do(settings_fi
 
 
 def test_single_settings_can_be_changed(settings_file):
-    assert cli._read_change("steps=7") == ("steps", 7)
-    assert cli._read_change("peak_lr=1e-3") == ("peak_lr", 1e-3)
-    assert cli._read_change("norm_first = false") == ("norm_first", False)
-    assert cli._read_change("schedule=cosine") == ("schedule", "cosine")
-    assert cli._read_change("corpora=everyday, tatoeba") == ("corpora", ["everyday", "tatoeba"])
-    assert cli._read_change('corpora=["everyday"]') == ("corpora", ["everyday"])
-    assert cli._read_change("init_from=runs/a=b") == ("init_from", "runs/a=b")
+    assert cli.train._read_change("steps=7") == ("steps", 7)
+    assert cli.train._read_change("peak_lr=1e-3") == ("peak_lr", 1e-3)
+    assert cli.train._read_change("norm_first = false") == ("norm_first", False)
+    assert cli.train._read_change("schedule=cosine") == ("schedule", "cosine")
+    assert cli.train._read_change("corpora=everyday, tatoeba") == ("corpora", ["everyday", "tatoeba"])
+    assert cli.train._read_change('corpora=["everyday"]') == ("corpora", ["everyday"])
+    assert cli.train._read_change("init_from=runs/a=b") == ("init_from", "runs/a=b")
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nothing.toml"], "nothing.toml must be a file with settings, or one of the recipes everyday, small"),
+        (["nothing.toml"], "nothing.toml must be a settings file, or one of the recipes everyday, small"),
         (
             ["everyday", "--set", "stepz=3"],
-            "--set stepz=3 must be NAME=VALUE, with one of the names accumulate, average_decay, ",
+            "--set stepz=3 must be NAME=VALUE, with one of the names beta2, bfloat16, ",
         ),
         (["everyday", "--set", "steps"], "--set steps must be NAME=VALUE"),
-        (["everyday", "--set", "steps=many"], "steps ('many') must be of the type int"),
+        (["everyday", "--set", "steps=many"], "steps ('many') must have the type int"),
         (["everyday", "--set", "steps=0"], "steps (0) must be at least 1"),
         (["everyday", "--set", "corpora=weekly"], "there is no corpus 'weekly'; there are everyday"),
     ],
@@ -426,9 +426,9 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
 
 
 def test_the_recipes_are_settings():
-    names = {path.stem for path in cli.RECIPES.glob("*.toml")}
+    names = {path.stem for path in cli.train.RECIPES.glob("*.toml")}
     assert names == {"everyday", "small_parallel_enja", *(f"translator_{part}" for part in range(1, 5))}
-    settings = {name: Settings.load(cli._find_settings(name)) for name in names}
+    settings = {name: Settings.load(cli.train._find_settings(name)) for name in names}
     for name in ("everyday", "small_parallel_enja"):
         assert settings[name].corpora == (name,)
     assert settings["translator_2"].init_from == "translator_1"
@@ -438,7 +438,7 @@ def test_the_recipes_are_settings():
 
 def test_the_shipped_translator_was_trained_with_its_recipes():
     for number, part in enumerate(("first_", "second_", "third_", ""), start=1):
-        recipe = Settings.load(cli._find_settings(f"translator_{number}"))
+        recipe = Settings.load(cli.train._find_settings(f"translator_{number}"))
         assert recipe == Settings.load(BUNDLED / f"{part}settings.toml")
 
 
@@ -475,7 +475,7 @@ def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settin
     assert run("evaluate", "--folder", "run", "--corpus", "pairs=test.tsv").stdout == said
     assert run("evaluate", "--folder", "run", "--split", "dev").stdout.startswith("pairs=my.tsv, dev: 5 sentences")
     assert refused("evaluate", "--folder", "run", "--corpus", "pairs=my.tsv") == (
-        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is measured on what was kept out"
+        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is evaluated on held-out sentences"
     )
     assert re.search(r"^pairs=my\.ja,my\.en +train +40 pairs", run("data", "pairs=my.ja,my.en").stdout)
 
@@ -488,14 +488,14 @@ def test_a_long_text_is_prepared_in_shards_and_batches_are_accumulated(own_text,
     found = run(*arguments, *more, "--dev", "pairs=test.tsv")
     assert found.exit_code == 0, found.stderr
     assert len(json.loads(Path("run/shards/index.json").read_text("utf-8"))["shards"]) == 2
-    assert Settings.load("run/settings.toml").accumulate == 2
+    assert Settings.load("run/settings.toml").grad_accum_steps == 2
     Path("my.tsv").unlink()  # measuring does not read it
     assert run("evaluate", "--folder", "run").stdout.startswith("pairs=test.tsv, test: 6 sentences")
 
 
 def test_one_s_own_text_can_be_two_files(own_text, monkeypatch):
     monkeypatch.chdir(own_text)
-    assert cli._read_change("corpora=pairs=my.ja,my.en") == ("corpora", ["pairs=my.ja,my.en"])
+    assert cli.train._read_change("corpora=pairs=my.ja,my.en") == ("corpora", ["pairs=my.ja,my.en"])
     assert load_text(["pairs=my.ja,my.en"], held_out=5) == load_text(["pairs=my.tsv"], held_out=5)
 
 
@@ -563,7 +563,7 @@ def test_evaluate_refuses_what_it_cannot_measure(folder, toy_corpus, monkeypatch
 
 
 def test_alignments_are_measured_where_they_are_known(monkeypatch):
-    errors = cli.alignment_errors(Translator.load(), "test", limit=20)
+    errors = cli.evaluate.alignment_errors(Translator.load(), "test", limit=20)
     assert set(errors) == {"diagonal", "layer 1", "layer 2"}
     assert all(0 < error < 1 for error in errors.values())
     # A layer that looks at the true words makes no error, but for words whose links the argmax cannot all name.
@@ -571,7 +571,7 @@ def test_alignments_are_measured_where_they_are_known(monkeypatch):
 
 
 def test_alignments_are_measured_of_a_translator_that_lacks_letters(folder):
-    errors = cli.alignment_errors(Translator.load(folder), "test", limit=3)
+    errors = cli.evaluate.alignment_errors(Translator.load(folder), "test", limit=3)
     assert set(errors) == {"diagonal", "layer 1"}
 
 
@@ -643,7 +643,7 @@ def test_output_is_utf_8_whatever_the_locale(folder, started):
     first, third = translated(folder, "犬が猫を見る", "馬が犬を追う")
     status, out, err = started("translate", "--folder", folder, stdin=lines)
     assert (status, out) == (0, f"{first}\n🐈\n{third}\n")
-    assert err == "line 2: no Japanese in '🐈'; it is left as it is\n"
+    assert err == "line 2: no Japanese in '🐈'; it stays unchanged\n"
     _, out, _ = started("data", "everyday", "--show", 1)
     assert re.search(r"[ぁ-ん]", out)
 
@@ -687,7 +687,7 @@ def test_a_warning_that_cannot_be_written_stops_nothing(monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sys, "stderr", Full())
-    assert cli._say("a warning") is None
+    assert cli.common.say("a warning") is None
 
 
 # -- The command itself ------------------------------------------------------------------------------
@@ -699,7 +699,7 @@ def test_ctrl_c_ends_without_a_traceback(folder, monkeypatch):
 
     monkeypatch.setattr(Translator, "translate_n_best", interrupted)
     found = run("translate", "犬", "--folder", folder)
-    assert (found.exit_code, found.stderr) == (cli.STOPPED, "attn-course: stopped\n")
+    assert (found.exit_code, found.stderr) == (cli.common.STOPPED, "attn-course: stopped\n")
 
 
 def test_help_does_not_wait_for_what_only_the_commands_need():
@@ -724,7 +724,7 @@ def test_ctrl_c_while_modules_are_imported_is_tidy_too(tmp_path):
         assert child.stdout.readline() == "here\n"
         child.send_signal(signal.SIGINT)
         assert child.communicate() == ("", "attn-course: stopped\n")
-    assert child.returncode == cli.STOPPED
+    assert child.returncode == cli.common.STOPPED
 
 
 def test_the_version_is_that_of_the_package():
@@ -766,9 +766,9 @@ def test_help_names_every_command_and_an_unknown_one_is_a_mistake_of_the_command
 
 
 def test_help_names_every_corpus_and_ones_own_at_the_end():
-    assert cli.NAMES == "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
+    assert cli.common.NAMES == "everyday, handwritten, small_parallel_enja, tatoeba, snow=PATH or your own pairs=PATH"
 
 
 def test_help_says_the_reward_that_the_translator_takes():
-    (option,) = cli.LengthReward.__metadata__
+    (option,) = cli.common.LengthReward.__metadata__
     assert option.help.endswith(f"; {LENGTH_REWARD:g} if not given.")
