@@ -640,7 +640,7 @@ def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
     cache = model.make_cache(memory, max_len=4)
     with pytest.raises(ValueError, match=r"5 new tokens after 0 make 5, more than the cache's max_len \(4\)"):
         model.decode(tgt[:, :5], cache=cache)
-    with pytest.raises(ValueError, match="give decode a cache, or memory and src_mask, but not both"):
+    with pytest.raises(ValueError, match="pass decode a cache or a memory with its src_mask, but not both"):
         model.decode(tgt[:, :1], memory, cache=cache)
     with pytest.raises(ValueError, match="but not both"):
         model.decode(tgt[:, :1], src_mask=src_mask, cache=cache)
@@ -648,7 +648,7 @@ def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
         model.decode(tgt)
     with pytest.raises(ValueError, match=r"not made by Transformer.make_cache: it has no memory"):
         model.decode(tgt[:, :1], cache=DecoderCache(cache.layers))
-    with pytest.raises(ValueError, match=r"max_len \(12\) must be from 1 to that of the model \(11\)"):
+    with pytest.raises(ValueError, match=r"max_len \(12\) must be from 1 to the model's max_len \(11\)"):
         model.make_cache(memory, max_len=12)
     with pytest.raises(ValueError, match=r"src_mask of shape \(3, 5\) must be \(B, 1, S\)"):
         model.make_cache(memory, src_mask=src_mask[:, 0])

@@ -308,7 +308,7 @@ def test_what_it_cannot_read_is_refused_without_a_cache_too():
     with pytest.raises(TypeError, match=r"ids must hold ids, which are integers \(int64 or int32\), not torch.uint8"):
         model(make_ids().byte())
     for size in (0, MAX + 1):
-        with pytest.raises(ValueError, match=rf"max_len \({size}\) must be from 1 to that of the model \(13\)"):
+        with pytest.raises(ValueError, match=rf"max_len \({size}\) must be from 1 to the model's max_len \(13\)"):
             model.make_cache(1, size)
     with pytest.raises(ValueError, match=r"batch_size \(0\) must be at least 1"):
         model.make_cache(0)

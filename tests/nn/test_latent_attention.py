@@ -162,7 +162,7 @@ def test_bytes_of_both_kinds_or_of_none_are_refused():
         {"num_kv_heads": 3, "head_dim": 7, "d_latent": 5},
         {"head_dim": 1, "d_latent": 5},
     ):
-        with pytest.raises(ValueError, match=r"give num_kv_heads and head_dim, or d_latent: here they are"):
+        with pytest.raises(ValueError, match=r"pass num_kv_heads and head_dim, or d_latent, not"):
             cache_bytes_per_token(**sizes)
 
 

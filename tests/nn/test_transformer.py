@@ -659,7 +659,7 @@ def refuse_torch_layer(**options):
         (  # the target's mask given to the cross-attention
             lambda: make_model()(*make_ids(), src_mask=make_padding_mask([T, 3])),
             ValueError,
-            r"src_mask of shape \(2, 1, 5\) must be \(B, 1, S\), here \(2, 1, 7\): True where a source token",
+            r"src_mask of shape \(2, 1, 5\) must be \(B, 1, S\), here \(2, 1, 7\): True at real tokens of the source",
         ),
         (  # the causal mask given to the cross-attention, where both are of one length
             lambda: make_model()(*make_ids(t=S), src_mask=make_causal_mask(S)),
@@ -681,11 +681,11 @@ def refuse_torch_layer(**options):
             ValueError,
             r"memory of shape \(3, 7, 6\) must be \(B, S, E\) with a row for each of the 2 targets",
         ),
-        (lambda: refuse_torch_layer(bias=False), ValueError, r"bias=False has no counterpart here"),
+        (lambda: refuse_torch_layer(bias=False), ValueError, r"bias must be True"),
         (
             lambda: Transformer.from_torch(nn.Transformer(E, H, 1, 1, F), 5, 5),
             ValueError,
-            r"encoder.norm must be None where norm_first is False",
+            r"encoder.norm must be None if norm_first is False",
         ),
     ],
 )

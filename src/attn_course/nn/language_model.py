@@ -1,4 +1,4 @@
-"""A decoder-only language model, from the layers of the Transformer. Derived in chapter 15."""
+"""A decoder-only language model, built from the layers of the Transformer. Derived in chapter 15."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,24 +22,24 @@ _POSITIONS = ("rotary", "alibi", "learned")
 
 
 class DecoderOnly(nn.Module):
-    """A language model of given parts: embeddings, layers whose attention is causal, a last norm, logits.
+    """A language model from given parts: embeddings, causal layers, a final norm, and logits.
 
-    :class:`LanguageModel`, :class:`~attn_course.pretrained.GPT2` and :class:`~attn_course.pretrained.Llama` are
-    built on it; :func:`~attn_course.decoding.generate` writes with all of them.
+    It is the base of :class:`LanguageModel`, :class:`~attn_course.pretrained.GPT2` and
+    :class:`~attn_course.pretrained.Llama`. :func:`~attn_course.decoding.generate` works with all of them.
 
     Args:
-        embed: the table of embeddings (V, E).
-        layers: called as :class:`~attn_course.EncoderLayer` is, each with a ``self_attention``; at least one.
-        norm: behind the last layer.
+        embed: the embedding table (V, E).
+        layers: at least one layer with the interface of :class:`~attn_course.EncoderLayer`.
+        norm: the norm after the last layer.
         positions: "rotary", "alibi" or "learned", as in chapter 8.
-        max_len: longest text.
-        tie_weights: make the logits with the embedding table itself.
-        dropout: of what enters the first layer.
-        rope: how rotary positions turn, as :func:`~attn_course.rotate` does when not given.
+        max_len: maximum length of a text.
+        tie_weights: use the embedding table for the logits, too.
+        dropout: dropout of the input of the first layer.
+        rope: settings of rotary positions; the defaults of :func:`~attn_course.rotate` if not given.
 
     Raises:
-        ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is none of the three,
-            they are rotary and the width of a head is odd, or they are not and there is a ``rope``.
+        ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is unknown, they are rotary
+            and the width of a head is odd, or they are not rotary and there is a ``rope``.
     """
 
     def __init__(
@@ -61,9 +61,7 @@ class DecoderOnly(nn.Module):
                 f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
             )
         if rope is not None and positions != "rotary":
-            raise ValueError(
-                f"rope ({rope}) is for rotary positions, and these are {positions}"
-            )
+            raise ValueError(f"rope ({rope}) needs rotary positions, not {positions}")
         vocab_size, d_model = embed.weight.shape
         self.positions = positions
         self.rope = Rope() if rope is None else rope
@@ -79,7 +77,7 @@ class DecoderOnly(nn.Module):
             num_heads = self.layers[0].self_attention.num_heads
             raise ValueError(
                 f"d_model ({d_model}) divided by num_heads ({num_heads}) must be even for rotary positions, "
-                "which turn pairs of columns"
+                "which rotate pairs of columns"
             )
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -102,21 +100,20 @@ class DecoderOnly(nn.Module):
         """Score every next token.
 
         Args:
-            ids: (B, T); with a cache only the tokens that it has not read yet.
-            mask: True where a token is no padding, (B, 1, S), S counting those in the cache too. Texts that are
-                to be continued are padded on the left, ``make_padding_mask(lengths, side="left")``; positions
-                count real tokens only, so a text is read as if it stood alone.
-            cache: what :meth:`make_cache` made; the tokens are added to it. Without gradients: inside
-                ``torch.no_grad()`` or ``torch.inference_mode()``.
+            ids: (B, T). With a cache, only the new tokens.
+            mask: True at real tokens, (B, 1, S), where S also counts the tokens in the cache. Prompts are padded on the
+                left, with ``make_padding_mask(lengths, side="left")``. Positions count real tokens only, so padding
+                does not change the result.
+            cache: a cache from :meth:`make_cache`, which receives the new tokens. It needs ``torch.no_grad()`` or
+                ``torch.inference_mode()``.
 
         Returns:
-            The logits (B, T, V). Those at padding mean nothing.
+            The logits (B, T, V). The logits at padding have no meaning.
 
         Raises:
-            ValueError: if the text is longer than ``max_len`` or than the cache has room for, or a shape does
-                not fit.
+            ValueError: if the text is longer than ``max_len`` or the room in the cache, or a shape does not fit.
             TypeError: if ids are not integers or the mask is not boolean.
-            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+            IndexError: if an id is outside the vocabulary (on the CPU; on CUDA it is a device-side assert).
         """
         with rollback_on_error(cache):
             *_, (x, _) = self._run(ids, mask, cache)
@@ -129,16 +126,16 @@ class DecoderOnly(nn.Module):
         mask: Bool[Tensor, "B 1 T"] | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
-        """Show the stream between the layers, and who attended to whom.
+        """Return the stream between the layers and the attention weights.
 
         Args:
             ids: (B, T).
-            mask: True where there is a token, (B, 1, T); positions count real tokens only.
+            mask: True at real tokens, (B, 1, T). Positions count real tokens only.
             need_weights: whether to return the weights.
 
         Raises:
-            ValueError: as the call.
-            TypeError: as the call.
+            ValueError: as in ``forward``.
+            TypeError: as in ``forward``.
         """
         check_is_flag(need_weights, "need_weights")
         streams, weights = zip(
@@ -155,9 +152,9 @@ class DecoderOnly(nn.Module):
         *,
         need_weights: bool = False,
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """The stream (B, T, E) that enters the first layer, then what leaves each and its weights."""
+        """Yield the input (B, T, E) of the first layer, then the output and the weights of each layer."""
         start = 0 if cache is None else cache.length
-        places = self._places(ids, mask, start)
+        positions = self._token_positions(ids, mask, start)
         if cache is not None:
             cache.check_room(ids.size(1))
         try:
@@ -170,12 +167,12 @@ class DecoderOnly(nn.Module):
         attention = self.layers[0].self_attention
         rotations, bias = [None] * len(self.layers), None
         if self.positions == "learned":
-            x = x + self.position_embed(places)
+            x = x + self.position_embed(positions)
         elif self.positions == "rotary":
-            if places.dim() == 2:
-                places = places[:, None]  # (B, 1, T): the same for every head
-            rotations = self._make_rotations(places, x.dtype)
-        else:  # the distance from a query to a key is the same wherever the text begins
+            if positions.dim() == 2:
+                positions = positions[:, None]  # (B, 1, T): the same for every head
+            rotations = self._make_rotations(positions, x.dtype)
+        else:  # padding on the left does not change distances
             bias = make_alibi_bias(
                 attention.num_heads,
                 ids.size(1),
@@ -185,8 +182,10 @@ class DecoderOnly(nn.Module):
             )[None]  # (1, H, T, S)
         x = self.dropout(x)
         yield x, None
-        kept = [None] * len(self.layers) if cache is None else cache.layers
-        for layer, rotation, layer_cache in zip(self.layers, rotations, kept, strict=True):
+        caches = [None] * len(self.layers) if cache is None else cache.layers
+        for layer, rotation, layer_cache in zip(
+            self.layers, rotations, caches, strict=True
+        ):
             x, weights = layer(
                 x,
                 mask=mask,
@@ -198,13 +197,15 @@ class DecoderOnly(nn.Module):
             )
             yield x, weights
 
-    def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
-        """How each layer turns its queries and keys; here all alike."""
-        rotation = make_rotation(places, self._head_dim, **self.rope._asdict(), dtype=dtype)
+    def _make_rotations(self, positions: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
+        """Return the rotation of queries and keys in each layer; here the same for all."""
+        rotation = make_rotation(
+            positions, self._head_dim, **self.rope._asdict(), dtype=dtype
+        )
         return [rotation] * len(self.layers)
 
-    def _places(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
-        """Where each new token stands, (T,), or (B, T) where a mask says that some are padding."""
+    def _token_positions(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
+        """Return the positions of the new tokens, (T,), or (B, T) if there is a mask."""
         check_token_ids(ids, "ids", self.max_len, start)
         B, T = ids.shape
         S = start + T
@@ -214,24 +215,24 @@ class DecoderOnly(nn.Module):
         if mask.shape != (B, 1, S):
             raise ValueError(
                 f"mask of shape {tuple(mask.shape)} must be (B, 1, S), here ({B}, 1, {S}): "
-                f"True where one of the {start} tokens in the cache and the {T} new ones is no padding"
+                f"True at real tokens among the {start} tokens in the cache and the {T} new ones"
             )
         return (mask[:, 0].cumsum(-1) - 1).clamp(min=0)[:, start:]
 
     def make_cache(self, batch_size: int, max_len: int | None = None) -> DecoderCache:
-        """Prepare to read texts piece by piece.
+        """Make a cache, with which ``forward`` reads each token only once.
 
         Args:
             batch_size: B.
-            max_len: most tokens of a text, padding included; that of the model when not given.
+            max_len: maximum length of a text, including padding; the model's ``max_len`` if not given.
 
         Raises:
-            ValueError: if a size is below 1, or ``max_len`` above that of the model.
+            ValueError: if a size is below 1, or ``max_len`` is above the model's ``max_len``.
         """
         max_len = self.max_len if max_len is None else max_len
         if not 1 <= max_len <= self.max_len:
             raise ValueError(
-                f"max_len ({max_len}) must be from 1 to that of the model ({self.max_len})"
+                f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})"
             )
         return DecoderCache(
             [layer.self_attention.make_cache(batch_size, max_len) for layer in self.layers]
@@ -239,27 +240,27 @@ class DecoderOnly(nn.Module):
 
 
 class LanguageModel(DecoderOnly):
-    r"""Score what follows each token of a text, from the tokens before it alone.
+    r"""A decoder-only Transformer, which scores the next token from all earlier tokens.
 
-    Embeddings, a stack of pre-norm layers whose self-attention is causal, a last norm, logits: the decoder of
-    :class:`~attn_course.Transformer` without cross-attention, or its encoder made causal, which is the same
-    (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+    It consists of embeddings, pre-norm layers with causal self-attention, a final norm, and logits. This is the decoder
+    of :class:`~attn_course.Transformer` without cross-attention, or its encoder with a causal mask (Radford et al.
+    2019, "Language Models are Unsupervised Multitask Learners").
 
     Args:
-        vocab_size: V; ids go from 0 to V - 1.
+        vocab_size: V, the number of tokens.
         d_model: E, the width of the stream.
         num_heads: H; must divide ``d_model``.
-        num_layers: at least 1.
-        d_ff: the width inside the feed-forwards.
+        num_layers: number of layers, at least 1.
+        d_ff: the width inside the feed-forward networks.
         num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
-        dropout: as in :class:`~attn_course.EncoderLayer`, and of the embeddings.
+        dropout: as in :class:`~attn_course.EncoderLayer`, and also for the embeddings.
         positions: "rotary", "alibi" or "learned", as in chapter 8.
-        tie_weights: make the logits with the embedding table itself.
-        max_len: longest text.
+        tie_weights: use the embedding table for the logits, too.
+        max_len: maximum length of a text.
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model``, a size is below 1, ``dropout`` is outside [0, 1),
-            ``positions`` is none of the three, or they are rotary and the width of a head is odd.
+            ``positions`` is unknown, or they are rotary and the width of a head is odd.
 
     Example:
         >>> model = LanguageModel(100, d_model=8, num_heads=2, d_ff=32).eval()

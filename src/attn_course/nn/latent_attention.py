@@ -1,4 +1,4 @@
-"""Multi-head latent attention, whose cache holds one short vector a position. Derived in chapter 16."""
+"""Multi-head latent attention, whose cache stores one short vector for each position. Derived in chapter 16."""
 
 import math
 from collections.abc import Sequence
@@ -20,34 +20,33 @@ from attn_course.functional.validation import (
 
 
 class LatentAttention(nn.Module):
-    r"""Attend to keys and values that are made anew, each time, from one short latent vector a position.
+    r"""Multi-head latent attention, which computes keys and values from one short latent vector for each position.
 
-    Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and equations 9 to 19, without
-    the normalisation of the latents that their model adds). With x a position's vector of the stream, it has
+    It follows DeepSeek-AI 2024 (arXiv:2405.04434, section 2.1 and equations 9 to 19), without the normalisation of the
+    latents. For the vector x of a position, it computes
 
-    - a latent $c = W_{dkv}\,x$ for all heads, from which each head's key $W_{uk}^h\,c$ and value $W_{uv}^h\,c$
-      come (equations 9 to 11);
+    - a latent $c = W_{dkv}\,x$ for all heads, and from it the key $W_{uk}^h\,c$ and the value $W_{uv}^h\,c$ of each
+      head (equations 9 to 11);
     - a query $W_{uq}^h\,c_q$ for each head, from x itself or from a latent of its own, $c_q = W_{dq}\,x$ (12, 13);
-    - positions beside them, since a turned key could not be folded away below: a turned part for the query of
-      each head and **one** turned key for all of them, appended to the others (14 to 17).
+    - rotary positions: a rotated part for the query of each head, and **one** rotated key for all heads. They are
+      appended to the other parts, because a rotated key could not be absorbed (14 to 17).
 
-    A cache holds c and the turned key only. They need never be expanded:
-    $q \cdot W_{uk}^h\,c = ({W_{uk}^h}^\top q) \cdot c$, so the queries can absorb the up-projection of the
-    keys, and the output that of the values. What is left is multi-query attention, with the latents as the
-    keys and values of its one head.
+    A cache stores only c and the rotated key, and need not expand them. As $q \cdot W_{uk}^h\,c =
+    ({W_{uk}^h}^\top q) \cdot c$, the queries can absorb the up-projection of the keys. In the same way, the output
+    absorbs the up-projection of the values. The rest is multi-query attention with the latents as keys and values.
 
     Args:
         d_model: E, the width of the stream.
         num_heads: H.
         d_latent: width of the latent that keys and values share.
-        d_rope: width of the turned parts; even.
-        head_dim: D, the width of a head's query, key and value without the turned part; E / H when not given.
-        d_query_latent: width of the queries' latent; queries come from the stream itself when not given.
-        rope_base: base of the turns, as in :func:`~attn_course.rotate`.
+        d_rope: width of the rotated parts; even.
+        head_dim: D, the width of a head without the rotated part; E / H if not given.
+        d_query_latent: width of the latent of the queries; without it, queries come from the stream.
+        rope_base: base of the rotation, as in :func:`~attn_course.rotate`.
 
     Raises:
-        ValueError: if a size is below 1, ``d_rope`` is odd, or ``num_heads`` does not divide ``d_model`` where
-            ``head_dim`` is not given.
+        ValueError: if a size is below 1, ``d_rope`` is odd, or ``head_dim`` is not given and ``num_heads`` does not
+            divide ``d_model``.
 
     Example:
         >>> layer = LatentAttention(d_model=32, num_heads=4, d_latent=6, d_rope=2)
@@ -78,13 +77,15 @@ class LatentAttention(nn.Module):
         if head_dim is None:
             if d_model % num_heads:
                 raise ValueError(
-                    f"num_heads ({num_heads}) must divide d_model ({d_model}) where head_dim is not given"
+                    f"num_heads ({num_heads}) must divide d_model ({d_model}) if head_dim is not given"
                 )
             head_dim = d_model // num_heads
         d_query = d_model if d_query_latent is None else d_query_latent
         check_sizes(head_dim=head_dim, d_query_latent=d_query)
         if d_rope % 2:
-            raise ValueError(f"d_rope ({d_rope}) must be even: each turn takes two columns")
+            raise ValueError(
+                f"d_rope ({d_rope}) must be even, because rotary positions rotate pairs of columns"
+            )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.d_latent = d_latent
@@ -111,27 +112,26 @@ class LatentAttention(nn.Module):
         cache: LatentCache | None = None,
         absorb: bool | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
-        """Attend within ``x``, and to what the cache holds.
+        """Attend within ``x`` and to the positions in the cache.
 
         Args:
             x: (B, T, E).
-            mask: True where a query may attend: (T, S), (B, T, S) or (B, 1, S), or (B, H, T, S), where S counts
-                the positions in the cache too.
-            positions: where the tokens stand, (T,) or (B, T); when not given, they go on after the cache.
-            is_causal: hide the future, in addition to ``mask``; aligned bottom-right.
-            need_weights: whether to return the weights, or of which queries, as in
-                :class:`~attn_course.MultiHeadAttention`.
-            cache: what earlier calls left; the new positions are appended.
-            absorb: whether the up-projections of keys and values are absorbed, which is faster for few queries
-                and many cached positions; when not given, where there is a cache. The numbers are the same.
+            mask: True where a query may attend: (T, S), (B, T, S), (B, 1, S) or (B, H, T, S), where S also counts the
+                positions in the cache.
+            positions: positions of the tokens, (T,) or (B, T); by default those after the cache.
+            is_causal: hide the future, in addition to ``mask``. The last query is aligned with the last key.
+            need_weights: as in :class:`~attn_course.MultiHeadAttention`.
+            cache: entries of earlier positions. The new ones are appended.
+            absorb: whether to absorb the up-projections of keys and values, which is faster for few queries and many
+                cached positions. By default, True if there is a cache. The result is the same.
 
         Returns:
             The output (B, T, E), and the weights (B, H, T, S), or (B, H, R, S) of chosen queries, or None.
 
         Raises:
             ValueError: if a shape does not fit, or the cache is full.
-            TypeError: if the mask is not boolean, the positions not integers, or ``need_weights`` neither a truth
-                value nor rows.
+            TypeError: if the mask is not boolean, the positions are not integers, or ``need_weights`` is neither a
+                bool nor indices.
         """
         check_sequence(x, self.kv_down_proj.in_features, "x", "d_model")
         check_need_weights(need_weights, x.size(1))
@@ -162,11 +162,11 @@ class LatentAttention(nn.Module):
             out = fused_attention(q, k, v, mask, is_causal=is_causal, enable_gqa=absorb)
         weights = None
         if need_weights is not False:
-            rows = range(x.size(1)) if need_weights is True else need_weights
+            indices = range(x.size(1)) if need_weights is True else need_weights
             weights = weights_of_rows(
-                q, k, rows, mask, is_causal=is_causal, enable_gqa=absorb
+                q, k, indices, mask, is_causal=is_causal, enable_gqa=absorb
             )
-        if absorb:  # of an average of entries, the latent is the first part
+        if absorb:  # the latent is the first part of the average
             out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
         return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 
@@ -183,9 +183,9 @@ class LatentAttention(nn.Module):
         self, q: Tensor, q_turned: Tensor, entries: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         q = torch.cat([q @ self._of_heads(self.k_up_proj), q_turned], dim=-1)
-        # The scale is that of a head's own width, not of the wider vectors compared here.
+        # Attention divides by the root of the width of q, but the right width is that of a head.
         q = q * math.sqrt(q.size(-1) / (self.head_dim + self.d_rope))
-        return q, entries, entries  # keys and values are the same memory
+        return q, entries, entries  # keys and values share their memory
 
     def _of_heads(self, up_proj: nn.Linear) -> Tensor:
         return up_proj.weight.unflatten(0, (self.num_heads, -1))  # (H, D, d_latent)
@@ -198,7 +198,7 @@ class LatentAttention(nn.Module):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> LatentCache:
-        """Make an empty cache for this layer; it lives where the layer lives unless told otherwise."""
+        """Make an empty cache for this layer, by default with the type and device of the layer."""
         weight = self.out_proj.weight
         return LatentCache(
             batch_size,
@@ -222,22 +222,22 @@ def cache_bytes_per_token(
     num_layers: int = 1,
     dtype: torch.dtype = torch.float16,
 ) -> int:
-    """Count the bytes that a cache needs for each token of a text, in all layers.
+    """Return the number of bytes that a cache needs for each token, over all layers.
 
-    Attention with keys and values keeps 2 G D numbers a layer, where G is H in multi-head, fewer in grouped-query
-    and 1 in multi-query attention. Latent attention keeps d_latent + d_rope (DeepSeek-AI 2024, arXiv:2405.04434,
-    table 1).
+    A cache of keys and values has 2 G D numbers in each layer, where G is H in multi-head attention and 1 in
+    multi-query attention. A cache of latents has d_latent + d_rope numbers (DeepSeek-AI 2024, arXiv:2405.04434, table
+    1).
 
     Args:
-        num_kv_heads: G, with ``head_dim``; or else give ``d_latent``.
+        num_kv_heads: G, together with ``head_dim``. Otherwise, pass ``d_latent``.
         head_dim: D, the width of a head.
         d_latent: width of the latents.
-        d_rope: width of the turned keys beside the latents.
-        num_layers: how many layers keep a cache.
+        d_rope: width of the rotated keys next to the latents.
+        num_layers: number of layers with a cache.
         dtype: type of the numbers.
 
     Raises:
-        ValueError: if neither ``num_kv_heads`` and ``head_dim`` nor ``d_latent`` are given, or both are.
+        ValueError: if neither or both of ``num_kv_heads`` with ``head_dim`` and ``d_latent`` are given.
 
     Example:
         >>> cache_bytes_per_token(num_kv_heads=128, head_dim=128, num_layers=60)  # multi-head
@@ -249,7 +249,7 @@ def cache_bytes_per_token(
     of_latents = d_latent is not None
     if of_heads == of_latents or (num_kv_heads is None) != (head_dim is None):
         raise ValueError(
-            f"give num_kv_heads and head_dim, or d_latent: here they are {num_kv_heads}, {head_dim} and {d_latent}"
+            f"pass num_kv_heads and head_dim, or d_latent, not {num_kv_heads}, {head_dim} and {d_latent}"
         )
     numbers = 2 * num_kv_heads * head_dim if of_heads else d_latent + d_rope
     return numbers * num_layers * dtype.itemsize

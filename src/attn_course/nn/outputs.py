@@ -1,4 +1,4 @@
-"""What a model returns when it is asked to show everything. Derived in chapter 17."""
+"""The hidden states and weights of a model. Derived in chapter 17."""
 
 from typing import NamedTuple
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 class ModelOutput(NamedTuple):
-    """The stream on its way through the layers, and what attended to what."""
+    """The stream between the layers, and the attention weights."""
 
     hidden: tuple[Float[Tensor, "B S E"], ...]
-    """What enters the first layer, then what leaves each. Behind the last, where there is a final norm,
-    that is what leaves the norm, as in ``transformers``."""
+    """The input of the first layer, then the output of each layer. A final norm is applied to the last output, as in
+    ``transformers``."""
     weights: Float[Tensor, "layers B H T S"] | None
-    """The weights of every layer and head, or None if they were not asked for."""
+    """The weights of all layers and heads, or None without ``need_weights``."""

@@ -1,8 +1,7 @@
-"""Recurrent translators, one that squeezes its source into a vector and one that attends. Derived in chapter 1.
+"""Recurrent translators, one without and one with attention. Derived in chapter 1.
 
-:class:`RecurrentTranslator` is the encoder–decoder of 2014, :class:`AttendingTranslator` the same with additive
-attention. They share every line but :meth:`~RecurrentTranslator.look`, which says what the decoder sees of the
-source before it writes a token.
+:class:`RecurrentTranslator` is the encoder–decoder of 2014. :class:`AttendingTranslator` adds additive attention. It
+overrides :meth:`~RecurrentTranslator.look`, which says what the decoder sees of the source before it writes a token.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from attn_course.functional.masks import make_padding_mask
 
 
 class Memory(NamedTuple):
-    """What the encoder hands to the decoder: made once for each source, read at every step."""
+    """The output of the encoder, which the decoder reads at every step."""
 
     states: Float[Tensor, "B S E"]
     """One vector for each source token; zeros at padding."""
@@ -30,19 +29,19 @@ class Memory(NamedTuple):
 
 
 class RecurrentTranslator(nn.Module):
-    r"""A GRU reads the source into one vector; another GRU writes the target from that vector.
+    r"""A translator whose encoder compresses the source into one vector. Encoder and decoder are GRUs.
 
-    The encoder reads in both directions, and the vector is the two last states side by side. The decoder gets
-    it twice: as its first state, $s_0 = \tanh(W c)$, and beside every token it reads,
-    $s_t = \mathrm{GRU}(s_{t-1}, [y_{t-1}; c])$ (Cho et al. 2014, arXiv:1406.1078, section 2.2).
+    The encoder reads in both directions, and the vector c consists of its two last states. The decoder gets c twice: in
+    its first state, $s_0 = \tanh(W c)$, and with every token that it reads, $s_t = \mathrm{GRU}(s_{t-1}, [y_{t-1}; c])$
+    (Cho et al. 2014, arXiv:1406.1078, section 2.2).
 
-    Padding of a source changes nothing: the encoder does not read it.
+    The encoder does not read padding, so padding does not change the result.
 
     Args:
-        src_vocab_size: how many source ids there are.
-        tgt_vocab_size: how many target ids there are.
-        d_model: width of the decoder's state and of the summary; even, half of it for each direction.
-        d_embed: width of the tokens' vectors.
+        src_vocab_size: number of source ids.
+        tgt_vocab_size: number of target ids.
+        d_model: width of the decoder's state and of c; even, because each direction has half of it.
+        d_embed: width of the embeddings.
 
     Raises:
         ValueError: if ``d_model`` is odd.
@@ -80,10 +79,10 @@ class RecurrentTranslator(nn.Module):
 
         Args:
             src: ids, padded on the right.
-            src_lengths: how many of each row's ids are tokens, from 1 to S.
+            src_lengths: number of tokens in each row, from 1 to S.
 
         Raises:
-            ValueError: if there are not as many lengths as sources, or one is not from 1 to S.
+            ValueError: if the number of lengths is wrong, or one is not from 1 to S.
         """
         _check_lengths(src, src_lengths)
         # Packed, without padding, the backward direction begins at the last token.
@@ -100,19 +99,19 @@ class RecurrentTranslator(nn.Module):
         return Memory(states, torch.cat([forward, backward], dim=-1), mask, None)
 
     def first_state(self, memory: Memory) -> Float[Tensor, "B E"]:
-        """The decoder's state before it has written anything."""
+        """Return the decoder's state before the first token."""
         return torch.tanh(self.start(memory.summary))
 
     def look(
         self, state: Float[Tensor, "B E"], memory: Memory
     ) -> tuple[Float[Tensor, "B E"], None]:
-        """What the decoder sees of the source before it writes a token: always the same vector."""
+        """Return what the decoder sees of the source before it writes a token: always the same vector."""
         return memory.summary, None
 
     def step(
         self, ids: Int[Tensor, "B"], state: Float[Tensor, "B E"], memory: Memory
     ) -> tuple[Float[Tensor, "B E"], Float[Tensor, "B S"] | None]:
-        """Read one target token and return the new state, and the weights of the look at the source."""
+        """Read one target token. Return the new state and the attention weights."""
         context, weights = self.look(state, memory)
         return self.decoder(
             torch.cat([self.tgt_embed(ids), context], dim=-1), state
@@ -128,12 +127,12 @@ class RecurrentTranslator(nn.Module):
 
         Args:
             src: ids of the sources, padded on the right.
-            src_lengths: how many of each row's ids are tokens, from 1 to S.
-            tgt: ids that the decoder reads, so it begins with the id of the beginning. Row t of the logits is
-                about the token after ``tgt[:, t]``.
+            src_lengths: number of tokens in each row, from 1 to S.
+            tgt: ids, starting with the beginning-of-sequence id. Row t of the logits scores the token after
+                ``tgt[:, t]``.
 
         Returns:
-            The logits and the attention weights; None instead of weights from a translator without attention.
+            The logits, and the attention weights or None in a translator without attention.
 
         Raises:
             ValueError: if the shapes or the lengths do not fit.
@@ -161,20 +160,19 @@ class RecurrentTranslator(nn.Module):
         pad_id: int,
         max_len: int,
     ) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T S"] | None]:
-        """Write targets, taking the most probable token every time.
+        """Write targets, with the most probable token at each step.
 
         Args:
             src: ids of the sources, padded on the right.
-            src_lengths: how many of each row's ids are tokens, from 1 to S.
+            src_lengths: number of tokens in each row, from 1 to S.
             bos_id: the id that the decoder reads first.
             eos_id: the id that ends a target.
-            pad_id: the id to fill up with after the end.
-            max_len: most tokens to write, the end included.
+            pad_id: the padding id after the end.
+            max_len: maximum number of tokens to write, including the end.
 
         Returns:
-            The ids, without the beginning and with the end where it was written; as long as the longest target.
-            And the attention weights, or None from a translator without attention. Rows after a target's end
-            mean nothing.
+            The ids, without the beginning and with the end if it was written, and the attention weights or None in a
+            translator without attention. Rows after the end of a target have no meaning.
 
         Raises:
             ValueError: if the lengths do not fit, or ``max_len`` is below 1.
@@ -197,17 +195,17 @@ class RecurrentTranslator(nn.Module):
 
 
 class AttendingTranslator(RecurrentTranslator):
-    r"""The same translator, which looks at the source anew before every token it writes.
+    r"""The same translator with additive attention: the decoder attends to the source before every token.
 
-    Its state $s_{t-1}$ makes the query, the encoder's states $h_s$ make the keys and are the values, and the
-    score is additive: $e_{ts} = w^\top \tanh(W s_{t-1} + U h_s)$ (Bahdanau et al. 2014, arXiv:1409.0473,
-    section 3.1 and appendix A.1.2). The average $c_t$ takes the place of the one vector $c$.
+    The query comes from the decoder's state $s_{t-1}$, the keys come from the encoder's states $h_s$, and the values
+    are these states. The score is $e_{ts} = w^\top \tanh(W s_{t-1} + U h_s)$ (Bahdanau et al. 2014, arXiv:1409.0473,
+    section 3.1 and appendix A.1.2). The weighted average $c_t$ replaces the fixed vector $c$.
 
     Args:
-        src_vocab_size: how many source ids there are.
-        tgt_vocab_size: how many target ids there are.
-        d_model: width of the decoder's state and of the encoder's states; even.
-        d_embed: width of the tokens' vectors.
+        src_vocab_size: number of source ids.
+        tgt_vocab_size: number of target ids.
+        d_model: width of the states of decoder and encoder; even.
+        d_embed: width of the embeddings.
         d_score: width of queries and keys.
 
     Raises:
@@ -217,7 +215,7 @@ class AttendingTranslator(RecurrentTranslator):
         >>> translator = AttendingTranslator(src_vocab_size=7, tgt_vocab_size=5, d_model=8)
         >>> src = torch.tensor([[3, 4, 5], [6, 0, 0]])  # the second source has one token and two of padding
         >>> _, weights = translator(src, torch.tensor([3, 1]), tgt=torch.tensor([[1, 3], [1, 4]]))
-        >>> weights[1]  # one token to look at, so it gets all the weight
+        >>> weights[1]  # the only token gets all the weight
         tensor([[1., 0., 0.],
                 [1., 0., 0.]], grad_fn=<SelectBackward0>)
     """
@@ -238,14 +236,14 @@ class AttendingTranslator(RecurrentTranslator):
         self.score_weight = nn.Parameter(torch.empty(d_score).uniform_(-bound, bound))
 
     def encode(self, src: Int[Tensor, "B S"], src_lengths: Int[Tensor, "B"]) -> Memory:
-        """Read the sources, and make the keys: they stay the same at every step."""
+        """Read the sources, and compute the keys, which stay the same at every step."""
         memory = super().encode(src, src_lengths)
         return memory._replace(keys=self.key_proj(memory.states))
 
     def look(
         self, state: Float[Tensor, "B E"], memory: Memory
     ) -> tuple[Float[Tensor, "B E"], Float[Tensor, "B S"]]:
-        """What the decoder sees of the source before it writes a token: an average that its state asks for."""
+        """Return what the decoder sees of the source before it writes a token: a weighted average of the states."""
         query = self.query_proj(state).unsqueeze(1)  # (B, 1, D)
         context, weights = additive_attention(
             query, memory.keys, memory.states, self.score_weight, memory.mask

@@ -1,4 +1,4 @@
-"""Self-attention with one head: three projections around a call to attention. Derived in chapter 3."""
+"""Self-attention with one head. Derived in chapter 3."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from attn_course.functional.validation import check_width
 
 
 class SelfAttention(nn.Module):
-    r"""Let every token of a sequence attend to every token of the same sequence.
+    r"""Self-attention: every token of a sequence attends to every token of the same sequence.
 
     Computes $\mathrm{softmax}(QK^\top/\sqrt{D})\,V$ with $Q = xW_q$, $K = xW_k$, $V = xW_v$ (Vaswani et al.
     2017, arXiv:1706.03762, eq. 1). ``nn.Linear`` stores each W transposed.
@@ -22,7 +22,7 @@ class SelfAttention(nn.Module):
         x (..., T, d_in), mask as in :func:`~attn_course.attention` -> out (..., T, d_out), weights (..., T, T).
 
     Raises:
-        ValueError: if the last axis of ``x`` is not ``d_in``, or the mask does not fit.
+        ValueError: if the width of ``x`` is not ``d_in``, or the mask does not fit.
 
     Example:
         >>> import torch

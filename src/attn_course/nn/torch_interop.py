@@ -1,4 +1,4 @@
-"""A Transformer's layers to those of PyTorch, and back. Used from chapter 9 on, by ``from_torch`` and ``to_torch``."""
+"""Conversion of layers from and to PyTorch, for ``from_torch`` and ``to_torch``. Used from chapter 9 on."""
 
 import copy
 
@@ -26,9 +26,9 @@ DECODER_PARTS = {
 
 
 def layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn.Module:
-    """Make one of our layers of one of PyTorch's; ``parts`` are the names of ours, and of theirs."""
+    """Convert a layer of PyTorch. ``parts`` maps our names of submodules to PyTorch's names."""
     if theirs.linear1.bias is None:
-        raise ValueError("bias=False has no counterpart here: every part has its biases")
+        raise ValueError("bias must be True, because every part of our layers has biases")
     ours = cls(
         theirs.self_attn.embed_dim,
         theirs.self_attn.num_heads,
@@ -46,7 +46,7 @@ def layer_from_torch(cls: type, theirs: nn.Module, parts: dict[str, str]) -> nn.
 
 
 def layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Module:
-    """Make one of PyTorch's layers of one of ours."""
+    """Convert a layer to PyTorch."""
     up = ours.feed_forward.up
     theirs = cls(
         up.in_features,
@@ -66,7 +66,7 @@ def layer_to_torch(ours: nn.Module, cls: type, parts: dict[str, str]) -> nn.Modu
 
 
 def copy_weights(module: nn.Module, into: nn.Module) -> nn.Module:
-    """Copy what a module has learned into one of the same kind, and what a norm adds to its variance."""
+    """Copy the weights of a module into another one of the same kind, and the eps of a LayerNorm."""
     state = module.state_dict()
     check_has_weights(state, into.state_dict())
     into.load_state_dict(state)

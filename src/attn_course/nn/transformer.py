@@ -1,4 +1,4 @@
-"""The Transformer: feed-forward, encoder and decoder layers, and the whole translator. Derived in chapter 9."""
+"""The Transformer: feed-forward layer, encoder layer, decoder layer and the whole model. Derived in chapter 9."""
 
 import copy
 import math
@@ -33,29 +33,29 @@ from attn_course.nn.torch_interop import (
 
 
 class AttentionWeights(NamedTuple):
-    """The weights of every layer and head, as they were applied, masks and dropout included."""
+    """The attention weights of all layers and heads, after masks and dropout."""
 
     encoder: Float[Tensor, "layers B H S S"]
-    """Source to source; 0 where the source is padding."""
+    """From source to source; 0 at padding."""
     decoder: Float[Tensor, "layers B H T T"]
-    """Target to target; 0 in the future."""
+    """From target to target; 0 in the future."""
     cross: Float[Tensor, "layers B H T S"]
-    """Target to source; 0 where the source is padding."""
+    """From target to source; 0 at padding."""
 
 
 class FeedForward(nn.Module):
-    r"""Two linear maps with a ReLU between them, or another activation, applied to each position alone.
+    r"""Two linear maps with an activation between them, applied to each position separately.
 
     Computes $\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2$ (Vaswani et al. 2017, arXiv:1706.03762, eq. 2).
 
     Args:
         d_model: E, the width of input and output.
-        d_ff: the width between the two maps; the paper's is 4 * E.
+        d_ff: the width between the two maps; 4 * E in the paper.
         dropout: probability of dropping a number between the two maps, in training.
-        activation: a function of one tensor; ReLU in the first paper.
+        activation: a function of one tensor; ReLU in the paper.
 
     Raises:
-        ValueError: if a size is below 1, ``dropout`` is outside [0, 1), or the input is not E wide.
+        ValueError: if a size is below 1, ``dropout`` is outside [0, 1), or the width of the input is not E.
 
     Example:
         >>> layer = FeedForward(d_model=8, d_ff=32)
@@ -80,13 +80,13 @@ class FeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
-        """Compute at each position of ``x`` (..., E) from that position alone."""
+        """Apply the maps to each position of ``x`` (..., E)."""
         check_width(x, self.up.in_features, "x", "d_model")
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class _Layer(nn.Module):
-    """What both kinds of layers share: where the norms stand."""
+    """The base of both layers, with pre-norm or post-norm."""
 
     def __init__(self, dropout: float, norm_first: bool) -> None:
         super().__init__()
@@ -94,11 +94,11 @@ class _Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
-        """What a sublayer reads of the stream."""
+        """Return the input of a sublayer: the normalised stream in a pre-norm layer."""
         return norm(x) if self.norm_first else x
 
     def _add(self, x: Tensor, out: Tensor, norm: nn.Module) -> Tensor:
-        """The stream with what a sublayer returned."""
+        """Add the output of a sublayer to the stream; normalise the sum in a post-norm layer."""
         x = x + self.dropout(out)
         return x if self.norm_first else norm(x)
 
@@ -107,22 +107,21 @@ class _Layer(nn.Module):
 
 
 class EncoderLayer(_Layer):
-    r"""Self-attention, then a feed-forward, each added to the stream that it read from.
+    r"""Self-attention, then a feed-forward network, both with a residual connection.
 
-    *Pre-norm* (``norm_first``): $x + f(\mathrm{LN}(x))$ for each of the two (Xiong et al. 2020,
-    arXiv:2002.04745, section 3.1). What the layer returns has never been normalised: a stack of such layers
-    needs a norm behind the last one. *Post-norm*: $\mathrm{LN}(x + f(x))$, as in the first paper (Vaswani
-    et al. 2017, arXiv:1706.03762, section 3.1).
+    *Pre-norm* (``norm_first``) is $x + f(\mathrm{LN}(x))$ for each sublayer f (Xiong et al. 2020, arXiv:2002.04745,
+    section 3.1). The output of such a layer is not normalised, so a stack needs a norm after its last layer.
+    *Post-norm* is $\mathrm{LN}(x + f(x))$, as in the first paper (Vaswani et al. 2017, arXiv:1706.03762, section 3.1).
 
     Args:
         d_model: E, the width of the stream.
         num_heads: H; must divide ``d_model``.
-        d_ff: the width inside the feed-forward.
-        dropout: probability, in training, of dropping an attention weight, a number inside the feed-forward,
-            and a number of what either of the two adds.
-        norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
-        activation: inside the feed-forward.
-        norm_eps: added to the variance in the norms.
+        d_ff: the width inside the feed-forward network.
+        dropout: probability, in training, of dropping an attention weight, a number inside the feed-forward network,
+            and a number of the output of both sublayers.
+        norm_first: pre-norm if True, post-norm if False. Both have the same parameters.
+        activation: the activation of the feed-forward network.
+        norm_eps: number added to the variance in the norms.
         num_kv_heads: as in :class:`~attn_course.MultiHeadAttention`.
 
     Raises:
@@ -169,13 +168,13 @@ class EncoderLayer(_Layer):
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B H _ _"] | None]:
-        """Let every position read the others, then think it over alone.
+        """Apply self-attention, then the feed-forward network.
 
         Args:
             x: (B, S, E).
-            mask: True where a position may be attended to: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
+            mask: True where a query may attend: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
             bias, positions, is_causal, need_weights, cache: as in :class:`~attn_course.MultiHeadAttention`. With
-                ``is_causal`` it is a layer of a language model.
+                ``is_causal``, it is a layer of a language model.
 
         Returns:
             The new stream (B, S, E), and the weights (B, H, S, S), or (B, H, R, S) of chosen queries, or None.
@@ -201,7 +200,7 @@ class EncoderLayer(_Layer):
 
     @classmethod
     def from_torch(cls, module: nn.TransformerEncoderLayer) -> "EncoderLayer":
-        """Copy an ``nn.TransformerEncoderLayer``, its weights, type, device and mode included.
+        """Copy an ``nn.TransformerEncoderLayer`` with its weights, type, device and mode.
 
         Raises:
             ValueError: if it has no biases.
@@ -227,19 +226,15 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    """Causal self-attention, cross-attention to the memory, then a feed-forward, each added to the stream.
+    """Causal self-attention, cross-attention to the memory, then a feed-forward network, with residual connections.
 
-    Pre-norm or post-norm as in :class:`EncoderLayer`. The memory is read as it is: in a pre-norm stack it has
-    been normalised behind the last encoder layer.
+    Pre-norm and post-norm work as in :class:`EncoderLayer`. The layer does not normalise the memory, because a pre-norm
+    encoder ends with a norm.
 
     Args:
         d_model: E, the width of the stream and of the memory.
         num_heads: H; must divide ``d_model``.
-        d_ff: the width inside the feed-forward.
-        dropout: as in :class:`EncoderLayer`.
-        norm_first: pre-norm; otherwise post-norm. Both have the same parameters.
-        activation: inside the feed-forward.
-        norm_eps: added to the variance in the norms.
+        d_ff, dropout, norm_first, activation, norm_eps: as in :class:`EncoderLayer`.
 
     Raises:
         ValueError: as :class:`EncoderLayer`.
@@ -287,20 +282,20 @@ class DecoderLayer(_Layer):
         Float[Tensor, "B H _ _"] | None,
         Float[Tensor, "B H _ S"] | None,
     ]:
-        """Read what is written, then the memory, then think it over at each position alone.
+        """Apply causal self-attention, then cross-attention, then the feed-forward network.
 
         Args:
             x: the target (B, T, E).
-            memory: the encoder's output (B, S, E), or the keys and values that ``project_memory`` of its
-                ``cross_attention`` made of it.
-            mask: where the target may attend to itself, its future being hidden in any case: (T, T), (B, 1, T),
-                (B, T, T) or (B, H, T, T).
-            memory_mask: where the target may attend to the memory; mostly the source's padding, (B, 1, S).
-            need_weights, cache: as in :class:`~attn_course.MultiHeadAttention`; the cache is the self-attention's.
+            memory: the output of the encoder (B, S, E), or its keys and values from ``cross_attention.project_memory``.
+            mask: where the target may attend to itself, in addition to the causal mask: (T, T), (B, 1, T), (B, T, T)
+                or (B, H, T, T).
+            memory_mask: where the target may attend to the memory, usually the padding mask of the source, (B, 1, S).
+            need_weights: as in :class:`~attn_course.MultiHeadAttention`.
+            cache: the cache of the self-attention.
 
         Returns:
-            The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and those of the
-            cross-attention (B, H, T, S) or None; of chosen queries, R of the T rows.
+            The new stream (B, T, E), the weights of the self-attention (B, H, T, T) or None, and the weights of the
+            cross-attention (B, H, T, S) or None. For R chosen queries, the weights have R rows.
 
         Raises:
             ValueError: if a shape does not fit.
@@ -328,9 +323,9 @@ class DecoderLayer(_Layer):
 
     @classmethod
     def from_torch(cls, module: nn.TransformerDecoderLayer) -> "DecoderLayer":
-        """Copy an ``nn.TransformerDecoderLayer``, its weights, type, device and mode included.
+        """Copy an ``nn.TransformerDecoderLayer`` with its weights, type, device and mode.
 
-        Theirs is causal only when told so, by ``tgt_mask``; ours always.
+        PyTorch's layer is causal only with a ``tgt_mask``. This layer is always causal.
 
         Raises:
             ValueError: if it has no biases.
@@ -360,15 +355,15 @@ class DecoderLayer(_Layer):
 
 @dataclass(frozen=True)
 class TransformerOptions:
-    r"""What a :class:`Transformer` is beside its sizes; mostly left as it is.
+    r"""Settings of a :class:`Transformer` other than its sizes; the defaults suit most uses.
 
     Args:
-        dropout: as in :class:`EncoderLayer`, and of the numbers that enter the first layers.
-        norm_first: pre-norm; otherwise post-norm.
-        tie_weights: make the logits with the target's embedding table itself, one tensor for both jobs, with
-            V * E parameters less (Press and Wolf 2017, arXiv:1608.05859). It starts with a spread of
-            $1/\sqrt{E}$, which suits the logits, and is why embeddings are multiplied by $\sqrt{E}$.
-        max_len: longest source or target.
+        dropout: as in :class:`EncoderLayer`, and also for the input of the first layers.
+        norm_first: pre-norm if True, post-norm if False.
+        tie_weights: use the embedding table of the target for the logits, too, which saves V * E parameters (Press and
+            Wolf 2017, arXiv:1608.05859). The initial standard deviation $1/\sqrt{E}$ suits the logits, so the
+            embeddings are multiplied by $\sqrt{E}$.
+        max_len: maximum length of source and target.
 
     Raises:
         ValueError: if ``max_len`` is below 1, or ``dropout`` is outside [0, 1).
@@ -385,24 +380,23 @@ class TransformerOptions:
 
 
 class Transformer(nn.Module):
-    r"""Translate: encode the source, then score each next token of the target from those before it and the source.
+    r"""A translator: the encoder reads the source, and the decoder scores the next tokens of the target.
 
-    Tokens come in as embeddings times $\sqrt{E}$ plus sinusoidal positions, and go out as logits (Vaswani
-    et al. 2017, arXiv:1706.03762, sections 3.1 to 3.5). The decoder is always causal: its logits at position
-    t score the token that follows ``tgt[:, t]``.
+    The input of both is token embeddings times $\sqrt{E}$ plus sinusoidal positions, and the output is logits (Vaswani
+    et al. 2017, arXiv:1706.03762, sections 3.1 to 3.5). The decoder is always causal. Its logits at position t score
+    the token after ``tgt[:, t]``.
 
-    With ``norm_first`` a norm stands behind the last layer of encoder and decoder, because nothing else has
-    normalised their output. Post-norm layers end with a norm, so there is none, as in the paper;
-    ``nn.Transformer`` has it in both cases.
+    With ``norm_first``, encoder and decoder end with a norm, because pre-norm layers do not normalise their output.
+    Post-norm layers do, so there is no further norm, as in the paper. ``nn.Transformer`` has one in both cases.
 
     Args:
-        src_vocab_size: number of source tokens; ids go from 0 to this less 1.
-        tgt_vocab_size: V, the same for the target, and the width of the logits.
+        src_vocab_size: number of source tokens.
+        tgt_vocab_size: V, the number of target tokens and the width of the logits.
         d_model: E, the width of the stream; even.
         num_heads: H; must divide ``d_model``.
-        num_layers: how many layers the encoder has, and as many the decoder; or a pair of numbers, each at least 1.
-        d_ff: the width inside the feed-forwards.
-        options: where the norms stand, dropout, tied weights and the greatest length.
+        num_layers: number of layers of the encoder and of the decoder, or a pair of numbers; at least 1.
+        d_ff: the width inside the feed-forward networks.
+        options: dropout, norms, tied weights and maximum length.
 
     Raises:
         ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, or a size is below 1.
@@ -450,12 +444,12 @@ class Transformer(nn.Module):
             DecoderLayer(d_model, num_heads, d_ff, dropout=dropout, norm_first=norm_first)
             for _ in range(num_decoder_layers)
         )
-        # In a pre-norm stack nothing has normalised the last sum.
+        # Pre-norm layers do not normalise their output.
         self.encoder_norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
         self.to_logits = nn.Linear(d_model, tgt_vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
-        # Made anew from the sizes, so it need not be stored with the weights.
+        # The sizes determine this table, so it is not stored with the weights.
         self.register_buffer(
             "positions", make_sinusoidal_positions(self.max_len, d_model), persistent=False
         )
@@ -463,16 +457,15 @@ class Transformer(nn.Module):
         if options.tie_weights:
             self.to_logits.weight = self.tgt_embed.weight
 
-    def _load_from_state_dict(self, *given: Any) -> None:
-        super()._load_from_state_dict(*given)
-        # What stands in memory laid out by ``to_empty`` is no table of positions.
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        # After ``to_empty``, the memory of the table is uninitialised.
         self.positions.copy_(make_sinusoidal_positions(self.max_len, self.d_model))
 
     def _reset_parameters(self) -> None:
         for name, parameter in self.named_parameters():
             if "embed" in name or name.startswith("to_logits"):
-                # Multiplied by sqrt(E) on the way in, entries have the size of the positions';
-                # tied, the first logits have variance 1.
+                # Times sqrt(E), the embeddings have the size of the positions. Tied, the first logits have variance 1.
                 nn.init.normal_(parameter, std=self.d_model**-0.5)
             elif parameter.dim() == 2:
                 nn.init.xavier_uniform_(parameter)
@@ -497,11 +490,11 @@ class Transformer(nn.Module):
         src_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B S E"], list[Tensor] | None]:
-        """Read the source; once is enough for any number of calls of :meth:`decode`.
+        """Encode the source, once for any number of calls of :meth:`decode`.
 
         Args:
             src: ids (B, S).
-            src_mask: True where the source is no padding, (B, 1, S) as :func:`make_padding_mask` makes it.
+            src_mask: True at real tokens of the source, (B, 1, S); see :func:`~attn_course.make_padding_mask`.
             need_weights: whether to return the weights.
 
         Returns:
@@ -510,14 +503,14 @@ class Transformer(nn.Module):
         Raises:
             ValueError: if the source is longer than ``max_len`` or a shape does not fit.
             TypeError: if ids are not integers or the mask is not boolean.
-            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+            IndexError: if an id is outside the vocabulary (on the CPU; on CUDA it is a device-side assert).
         """
         check_is_flag(need_weights, "need_weights")
         x = self._embed(self.src_embed, src, "src")
         _check_src_mask(src_mask, *src.shape)
         weights = []
         for layer in self.encoder_layers:
-            # The mask goes to every layer: padding is hidden from each of them.
+            # Every layer needs the mask.
             x, layer_weights = layer(x, mask=src_mask, need_weights=need_weights)
             weights.append(layer_weights)
         return self.encoder_norm(x), weights if need_weights else None
@@ -535,25 +528,24 @@ class Transformer(nn.Module):
         """Score every next token of the target.
 
         Args:
-            tgt: ids (B, T), the beginning first; with a cache only those that it has not read yet.
-            memory: what :meth:`encode` made of the source (B, S, E).
-            src_mask: the mask that :meth:`encode` was given, (B, 1, S).
+            tgt: ids (B, T), starting with the beginning-of-sequence id. With a cache, only the new ids.
+            memory: the memory (B, S, E) from :meth:`encode`.
+            src_mask: the mask (B, 1, S) that :meth:`encode` got.
             tgt_mask: where the target may attend to itself, in addition to the causal mask: (T, T), (B, 1, T),
-                (B, T, T) or (B, H, T, T). Padding on the right needs none: it is the future of all that counts.
-                With a cache the last axis counts the tokens before as well.
+                (B, T, T) or (B, H, T, T). Padding on the right needs no mask, because it is in the future of all real
+                tokens. With a cache, the last axis also counts the earlier tokens.
             need_weights: whether to return the weights.
-            cache: what :meth:`make_cache` made of the memory, in the place of ``memory`` and ``src_mask``. The
-                tokens of ``tgt`` are added to it.
+            cache: a cache from :meth:`make_cache`, instead of ``memory`` and ``src_mask``. It receives the new tokens.
 
         Returns:
-            The logits (B, T, V), and None or two lists with the weights of each layer: those of the
-            self-attention (B, H, T, T) and those of the cross-attention (B, H, T, S).
+            The logits (B, T, V), and None or two lists with the weights of each layer: self-attention (B, H, T, T) and
+            cross-attention (B, H, T, S).
 
         Raises:
-            ValueError: if the target is longer than ``max_len`` or than the cache has room for, a shape does not
-                fit, or there are both a cache and a memory, or none of them.
+            ValueError: if the target is longer than ``max_len`` or the room in the cache, a shape does not fit, or
+                there are both or neither of a cache and a memory.
             TypeError: if ids are not integers or a mask is not boolean.
-            IndexError: if an id is outside the vocabulary (on the CPU; a GPU says it in its own way).
+            IndexError: if an id is outside the vocabulary (on the CPU; on CUDA it is a device-side assert).
         """
         check_is_flag(need_weights, "need_weights")
         start = 0 if cache is None else cache.length
@@ -561,13 +553,15 @@ class Transformer(nn.Module):
         if cache is None:
             _check_memory(memory, tgt.size(0))
             _check_src_mask(src_mask, *memory.shape[:2])
-            kept = [(None, memory)] * len(self.decoder_layers)
+            sources = [(None, memory)] * len(self.decoder_layers)
         else:
             _check_cache(cache, memory, src_mask, tgt)
-            src_mask, kept = cache.src_mask, cache
+            src_mask, sources = cache.src_mask, cache
         to_target, to_source = [], []
         with rollback_on_error(cache):
-            for layer, (layer_cache, source) in zip(self.decoder_layers, kept, strict=True):
+            for layer, (layer_cache, source) in zip(
+                self.decoder_layers, sources, strict=True
+            ):
                 x, self_weights, cross_weights = layer(
                     x,
                     source,
@@ -588,20 +582,20 @@ class Transformer(nn.Module):
         src_mask: Bool[Tensor, "..."] | None = None,
         max_len: int | None = None,
     ) -> DecoderCache:
-        """Prepare to write targets one token after the other: :meth:`decode` then reads each token once.
+        """Make a cache, with which :meth:`decode` reads each token of the target only once.
 
         Args:
-            memory: what :meth:`encode` made of the source (B, S, E); its keys and values are computed here, once.
-            src_mask: the mask that :meth:`encode` was given.
-            max_len: the most tokens of a target, the beginning included; that of the model when not given.
+            memory: the memory (B, S, E) from :meth:`encode`. Its keys and values are computed here.
+            src_mask: the mask that :meth:`encode` got.
+            max_len: maximum length of the target, including the beginning; the model's ``max_len`` if not given.
 
         Raises:
-            ValueError: if a shape does not fit, or ``max_len`` is below 1 or above that of the model.
+            ValueError: if a shape does not fit, or ``max_len`` is below 1 or above the model's ``max_len``.
         """
         max_len = self.max_len if max_len is None else max_len
         if not 1 <= max_len <= self.max_len:
             raise ValueError(
-                f"max_len ({max_len}) must be from 1 to that of the model ({self.max_len})"
+                f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})"
             )
         _check_memory(memory, memory.size(0))
         _check_src_mask(src_mask, *memory.shape[:2])
@@ -627,8 +621,8 @@ class Transformer(nn.Module):
 
         Args:
             src: ids (B, S).
-            tgt: ids (B, T), the beginning first.
-            src_mask: as in :meth:`encode`; hides the source's padding from the encoder and the decoder.
+            tgt: ids (B, T), starting with the beginning-of-sequence id.
+            src_mask: as in :meth:`encode`. It hides the padding of the source from encoder and decoder.
             tgt_mask: as in :meth:`decode`.
             need_weights: whether to return the weights of all layers and heads.
 
@@ -661,20 +655,20 @@ class Transformer(nn.Module):
         tie_weights: bool = True,
         max_len: int = 256,
     ) -> "Transformer":
-        """Copy the layers of an ``nn.Transformer``, their weights, type, device and mode included.
+        """Copy the layers of an ``nn.Transformer`` with their weights, type, device and mode.
 
-        ``nn.Transformer`` starts behind the embeddings and ends before the logits; these are new here.
+        ``nn.Transformer`` has no embeddings and no logits; these start with random weights.
 
         Raises:
-            ValueError: if a layer has no biases, or if there is a norm behind the last layer in a post-norm stack,
-                which has none here: set ``encoder.norm`` and ``decoder.norm`` to None.
+            ValueError: if a layer has no biases, or if a post-norm stack ends with a further norm. In the latter case,
+                set ``encoder.norm`` and ``decoder.norm`` to None.
         """
         norm_first = module.encoder.layers[0].norm_first
         for name, stack in (("encoder", module.encoder), ("decoder", module.decoder)):
             if (stack.norm is not None) != norm_first:
                 raise ValueError(
-                    f"{name}.norm must be {'a LayerNorm' if norm_first else 'None'} where norm_first is {norm_first}: "
-                    "here a norm stands behind the last layer in a pre-norm stack, and in no other"
+                    f"{name}.norm must be {'a LayerNorm' if norm_first else 'None'} if norm_first is {norm_first}, "
+                    "because only a pre-norm stack ends with a norm here"
                 )
         first = module.encoder.layers[0]
         ours = cls(
@@ -700,8 +694,7 @@ class Transformer(nn.Module):
     def to_torch(self) -> nn.Transformer:
         """Copy the layers into a new ``nn.Transformer`` with ``batch_first=True``.
 
-        It takes embedded sources and targets, and what it returns is still to be multiplied by
-        ``to_logits.weight``.
+        It reads embeddings instead of ids, and returns the stream instead of logits.
 
         Example:
             >>> ours = Transformer(100, 90, d_model=8, num_heads=2, d_ff=16).eval()
@@ -712,8 +705,8 @@ class Transformer(nn.Module):
         """
         encoder_layers = nn.ModuleList(layer.to_torch() for layer in self.encoder_layers)
         decoder_layers = nn.ModuleList(layer.to_torch() for layer in self.decoder_layers)
-        # nn.Transformer would put a norm behind a post-norm stack as well, so the stacks are made here. Its
-        # constructor gives their matrices new random numbers, so the layers come in afterwards.
+        # nn.Transformer would add a norm to a post-norm stack, too, so the stacks are made here. Its constructor
+        # initialises their matrices again, so the layers are inserted afterwards.
         encoder = nn.TransformerEncoder(
             encoder_layers[0], len(encoder_layers), enable_nested_tensor=False
         )
@@ -732,12 +725,12 @@ class Transformer(nn.Module):
         return theirs.train(self.training)
 
 
-# ---------------------------------------------------------------- what inputs must satisfy
+# -- Checks of inputs --------------------------------------------------------------------------------
 
 
 def _check_memory(memory: Tensor | None, num_targets: int) -> None:
     if memory is None:
-        raise ValueError("decode needs a memory, or a cache that was made of one")
+        raise ValueError("decode needs a memory, or a cache from make_cache")
     check_is_tensor(memory, "memory")
     if memory.dim() != 3 or memory.size(0) != num_targets:
         raise ValueError(
@@ -751,22 +744,20 @@ def _check_cache(
 ) -> None:
     if memory is not None or src_mask is not None:
         raise ValueError(
-            "give decode a cache, or memory and src_mask, but not both: the cache holds what it made of them"
+            "pass decode a cache or a memory with its src_mask, but not both: the cache already contains them"
         )
     if cache.memory is None:
-        raise ValueError(
-            "this cache was not made by Transformer.make_cache: it has no memory"
-        )
+        raise ValueError("this cache has no memory; use Transformer.make_cache")
     cache.check_room(tgt.size(1))
 
 
 def _check_src_mask(mask: Tensor | None, num_sequences: int, length: int) -> None:
-    """Refuse a mask that does not say which source tokens are padding, such as the target's."""
+    """Raise an error if a mask is not the padding mask of the source."""
     if mask is None:
         return
     check_is_bool(mask, "src_mask")
     if mask.shape not in ((num_sequences, 1, length), (1, 1, length)):
         raise ValueError(
             f"src_mask of shape {tuple(mask.shape)} must be (B, 1, S), here ({num_sequences}, 1, {length}): "
-            "True where a source token is no padding; see make_padding_mask"
+            "True at real tokens of the source; see make_padding_mask"
         )
