@@ -345,7 +345,7 @@ def test_temperature_raises_odds_to_a_power_and_keeps_the_order(logits, temperat
 
 
 @given(logit_rows)
-def test_the_colder_the_less_is_left_open(logits):
+def test_a_lower_temperature_lowers_the_entropy(logits):
     entropies = [
         torch.special.entr(apply_temperature(logits, t).softmax(-1)).sum(-1) for t in (0.3, 0.7, 1.0, 2.0, 5.0)
     ]
@@ -396,7 +396,7 @@ def test_ties_do_not_let_more_than_k_through():
 
 
 @given(logit_rows, st.integers(1, 5), st.floats(0.1, 1))
-def test_filters_leave_what_they_were_given_alone(logits, k, p):
+def test_top_k_and_top_p_do_not_change_their_input(logits, k, p):
     before = logits.clone()
     apply_temperature(logits, 0.5), keep_top_k(logits, k), keep_top_p(logits, p)
     assert torch.equal(logits, before)
@@ -528,7 +528,7 @@ def test_with_a_cache_the_same_is_written_and_each_token_read_once(how, seed, no
             assert mine.score == pytest.approx(theirs.score, abs=1e-9)
 
 
-def test_these_beams_are_continued_twice_and_dropped():
+def test_beam_search_duplicates_and_drops_beams():
     model, moved = make_transformer(0), []
     make_cache = model.make_cache
 
@@ -615,7 +615,7 @@ def go_on(model, prompt, number, eos_id=None):
     st.sampled_from([None, 0, 4]),
     st.sampled_from([None, 1, 2, 4, 50]),
 )
-def test_every_text_goes_on_as_it_does_alone(seed, positions, lengths, number, eos_id, chunk_size):
+def test_generate_in_a_batch_equals_generate_alone(seed, positions, lengths, number, eos_id, chunk_size):
     model, (prompts, prompt_lengths) = make_language_model(seed, positions), make_prompts(lengths, seed)
     how = {"max_new_tokens": number, "eos_id": eos_id}
     found = generate(model, prompts, prompt_lengths, chunk_size=chunk_size, **how)
@@ -625,7 +625,7 @@ def test_every_text_goes_on_as_it_does_alone(seed, positions, lengths, number, e
     assert found.tolist() == [row + [eos_id] * (longest - len(row)) for row in alone]
 
 
-def test_some_of_these_texts_end_and_others_go_on():
+def test_some_generated_texts_end_and_others_continue():
     ends = set()
     for seed in range(5):
         model, (prompts, lengths) = make_language_model(seed), make_prompts((5, 2, 3, 4, 1), seed)
@@ -655,7 +655,7 @@ def test_a_text_that_has_ended_does_not_stop_the_others():
     assert found.tolist() == [[7, 7, 7, 7, 7], [3, 4, 5, 6, 7], [5, 6, 7, 7, 7]]
 
 
-def test_a_long_text_ends_where_it_is_to_end():
+def test_generate_stops_after_max_new_tokens():
     def count(ids, *, mask):
         assert ids.size(1) < 1 + 300
         return nn.functional.one_hot((ids + 1) % 5, 5).double()
@@ -718,7 +718,7 @@ def test_it_writes_as_much_as_the_model_can_read_and_no_more():
             assert model.calls == []
 
 
-def test_settings_of_going_on_without_meaning_are_refused():
+def test_generate_refuses_invalid_settings():
     model, batch = make_language_model(), make_prompts()
     with pytest.raises(ValueError, match=r"max_new_tokens \(0\) must be at least 1"):
         generate(model, *batch, max_new_tokens=0)
@@ -732,7 +732,7 @@ def test_settings_of_going_on_without_meaning_are_refused():
         generate(model, *batch, max_new_tokens=3)
 
 
-def test_nan_is_refused_where_a_token_would_be_chosen_from_it_and_nowhere_else():
+def test_generate_refuses_nan_only_in_the_logits_of_the_next_token():
     def model(ids, *, mask):
         logits = nn.functional.one_hot(ids, 9).double()
         logits[:, 0 if ids.size(1) < 5 else -1] = math.nan

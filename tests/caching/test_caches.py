@@ -103,7 +103,7 @@ def test_its_type_is_that_of_torch_unless_it_is_told():
 
 
 @given(seeds, st.lists(st.integers(0, B - 1), min_size=B, max_size=B))
-def test_a_row_goes_on_from_what_another_row_holds(seed, rows):
+def test_reorder_replaces_rows(seed, rows):
     k, v = random_tensor(2, B, G, MAX, D, seed=seed)
     cache = make_cache()
     cache.append(k[:, :, :4], v[:, :, :4])
@@ -135,7 +135,7 @@ def test_it_can_go_back_to_a_common_beginning():
     assert torch.equal(found_v, v[:, :, [0, 1, 2, 3, 8]])
 
 
-def test_an_overflow_says_the_numbers_and_does_no_harm():
+def test_a_full_cache_raises_an_error_and_stays_unchanged():
     k, v = random_tensor(2, B, G, MAX, D)
     cache = make_cache()
     kept_k, kept_v = cache.append(k[:, :, :8], v[:, :, :8])
@@ -172,7 +172,7 @@ def test_an_overflow_says_the_numbers_and_does_no_harm():
         (lambda c, x: c.truncate(-1), ValueError, r"length \(-1\)"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_does_no_harm(call, error, message):
+def test_a_cache_refuses_wrong_shapes_and_stays_unchanged(call, error, message):
     k, v = random_tensor(2, B, G, 4, D)
     cache = make_cache()
     kept_k, kept_v = cache.append(k, v)
@@ -459,7 +459,7 @@ def test_a_rotation_that_does_not_fit_is_refused():
     ],
 )
 @pytest.mark.bad_input
-def test_a_layer_that_refuses_its_input_has_kept_nothing_of_it(wrong, error):
+def test_a_layer_that_refuses_its_input_leaves_the_cache_unchanged(wrong, error):
     layer = random_parameters(MultiHeadAttention(E, H).double())
     x, cache, other = random_tensor(B, 6, E), layer.make_cache(B, MAX), layer.make_cache(B, MAX)
     layer(x[:, :4], is_causal=True, cache=cache)
@@ -646,7 +646,7 @@ def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
         model.decode(tgt[:, :1], src_mask=src_mask, cache=cache)
     with pytest.raises(ValueError, match="needs a memory, or a cache"):
         model.decode(tgt)
-    with pytest.raises(ValueError, match=r"not made by Transformer.make_cache: it has no memory"):
+    with pytest.raises(ValueError, match=r"this cache has no memory; use Transformer.make_cache"):
         model.decode(tgt[:, :1], cache=DecoderCache(cache.layers))
     with pytest.raises(ValueError, match=r"max_len \(12\) must be from 1 to the model's max_len \(11\)"):
         model.make_cache(memory, max_len=12)
@@ -659,7 +659,7 @@ def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_a_layer_alone_is_not_left_half_done_either(norm_first):
+def test_an_error_in_a_layer_restores_its_cache(norm_first):
     layer = random_parameters(DecoderLayer(E, H, 14, norm_first=norm_first).double())
     x, memory, cache = random_tensor(B, 2, E), random_tensor(B, S, E), layer.self_attention.make_cache(B, MAX)
     with pytest.raises(ValueError, match="mask of shape"):
@@ -760,7 +760,7 @@ def test_it_works_wherever_gradients_are_off(mode):
         assert_same(torch.cat(found, dim=1), model.decode(tgt, memory, src_mask=src_mask)[0])
 
 
-def test_what_requires_a_gradient_is_refused_because_it_would_get_a_wrong_one():
+def test_a_cache_refuses_tensors_that_require_a_gradient():
     layer = MultiHeadAttention(E, H).double()
     cache, x = layer.make_cache(B, MAX), random_tensor(B, 2, E)
     message = (

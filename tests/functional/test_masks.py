@@ -196,6 +196,6 @@ def test_the_types_minimum_counts_as_hidden_as_transformers_uses_it():
         (lambda: from_additive_mask(torch.tensor([1])), TypeError, r"must be floating-point, not torch.int64"),
     ],
 )
-def test_masks_that_make_no_sense_are_refused(call, error, message):
+def test_masks_refuse_invalid_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -141,7 +141,7 @@ def test_scores_depend_on_the_distance_alone(case, shift):
 
 
 @given(queries(), st.integers(0, 100), st.integers(0, 100))
-def test_turning_twice_is_turning_by_the_sum(case, first, second):
+def test_rotating_twice_rotates_by_the_sum_of_the_positions(case, first, second):
     x, positions = case
     assert_close(
         rotate(rotate(x, positions * 0 + first), positions * 0 + second), rotate(x, positions * 0 + first + second)
@@ -195,7 +195,7 @@ def test_angles_are_not_computed_in_half_precision(dtype):
 @pytest.mark.cpu_only("torch.compile knows no device that is written in Python")
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own code
-def test_turning_can_be_compiled_whole(shared):
+def test_rotate_compiles_without_graph_breaks(shared):
     x = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
 
     def turn(x):
@@ -293,7 +293,7 @@ def frequencies_and_length(width, base, yarn):
     return turns[1].angle(), turns.abs()
 
 
-def test_yarn_keeps_fast_pairs_and_slows_slow_ones_and_passes_over_in_a_straight_line():
+def test_yarn_keeps_fast_pairs_divides_slow_ones_and_interpolates_between():
     # With base 2 ** 12 and 24 columns each pair is half as fast as the one before: pair i turns 2 ** (10 - i) times
     # within a text of 2 pi * 2 ** 10, which is 6434 tokens, but for a thousandth of a pair.
     yarn = Yarn(factor=8.0, original_max_len=6434, beta_fast=64.0, beta_slow=4.0, truncate=False)
@@ -307,7 +307,7 @@ def test_yarn_keeps_fast_pairs_and_slows_slow_ones_and_passes_over_in_a_straight
 @pytest.mark.parametrize("factor", [1.0, 32.0])
 @pytest.mark.parametrize("original_max_len", [20, 4096])
 @pytest.mark.parametrize("truncate", [True, False])
-def test_yarn_turns_as_transformers_does(factor, original_max_len, truncate):
+def test_yarn_equals_transformers(factor, original_max_len, truncate):
     transformers = pytest.importorskip("transformers")
     rope = {
         "rope_type": "yarn",
@@ -327,7 +327,7 @@ def test_yarn_turns_as_transformers_does(factor, original_max_len, truncate):
     assert_close(lengths, torch.full((2, 17), size, dtype=torch.float64))
 
 
-def test_yarn_without_its_betas_turns_as_transformers_does_without_them():
+def test_yarn_with_default_betas_equals_transformers():
     transformers = pytest.importorskip("transformers")
     rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
     for truncate in (True, False):
@@ -339,7 +339,7 @@ def test_yarn_without_its_betas_turns_as_transformers_does_without_them():
         assert_close(ours.float(), theirs.to(ours.device), rtol=1e-5, atol=1e-9)
 
 
-def test_a_rotation_that_is_not_stretched_keeps_lengths_and_one_may_say_by_what_they_grow():
+def test_only_yarn_changes_lengths_by_attention_factor():
     plain = frequencies_and_length(8, 100.0, None)
     for a, b in zip(frequencies_and_length(8, 100.0, Yarn(1.0, 50)), plain, strict=True):
         assert_close(a, b)
@@ -418,7 +418,7 @@ def test_bad_input_is_refused_with_the_values_and_the_rule(call, error, message)
         call()
 
 
-def test_what_lies_oddly_in_memory_is_turned_as_anything_else():
+def test_rotate_accepts_any_memory_layout():
     wide = torch.randn(2, 3, 5, 9)
     one_for_all = torch.randn(2, 1, 5, 6).expand(2, 3, 5, 6)
     every_second = torch.randn(2, 3, 5, 12)[..., ::2]

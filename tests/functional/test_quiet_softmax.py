@@ -295,7 +295,7 @@ def test_scores_of_200_above_and_below_zero_do_no_harm(attend, dtype, level):
 
 
 @both_paths
-def test_a_sink_that_nobody_reaches_takes_nothing_and_one_that_towers_takes_everything(attend):
+def test_a_very_low_sink_takes_no_weight_and_a_very_high_one_takes_all(attend):
     q, k, v = (random(2, 3, 5, 4, seed=n) for n in range(3))
     assert_close(attend(q, k, v, sink=-300.0), attention(q, k, v)[0])
     assert_close(attend(q, k, v, sink=800.0), torch.zeros(2, 3, 5, 4, dtype=q.dtype))

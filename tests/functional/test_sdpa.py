@@ -194,7 +194,7 @@ def test_dropout_falls_back():
     assert "_scaled_dot_product_attention_math" in kernels_of(lambda: fused_attention(q, k, v, dropout_p=0.5))
 
 
-def test_what_sdpa_called_by_hand_does_with_the_same_inputs():
+def test_sdpa_without_our_preparation_uses_general_code():
     q, k, v = (x.detach() for x in make_qkv((2, 3)))
     sdpa = F.scaled_dot_product_attention
     math = {"_scaled_dot_product_attention_math"}
@@ -389,7 +389,7 @@ def test_a_sink_may_be_of_a_wider_type_than_the_queries():
 
 
 @pytest.mark.parametrize("form", MASKS)
-def test_dropout_drops_what_is_seen_only(form):
+def test_dropout_drops_only_visible_weights(form):
     torch.manual_seed(0)
     q, k, _ = make_qkv((2, 3))
     how = MASKS[form]((2, 3))

@@ -180,9 +180,7 @@ def test_a_rolling_cache_goes_back_while_nothing_has_left_the_window():
     assert v.flatten().tolist() == [0, -1, -6, -7]
     cache.append(x[:, :, :4], x[:, :, :4])
     cache.truncate(8)
-    with pytest.raises(
-        ValueError, match=r"cannot go back from 8 positions to 7, because it has removed 3 positions;"
-    ):
+    with pytest.raises(ValueError, match=r"cannot go back from 8 positions to 7, because it has removed 3 positions;"):
         cache.truncate(7)
     for wrong in (-1, 9):
         with pytest.raises(ValueError, match=rf"length \({wrong}\) must be from 0 to the length of the cache \(8\)"):
@@ -243,9 +241,7 @@ def test_a_rolling_cache_refuses_what_does_not_fit_and_stays_as_it_was():
         cache.append(x[:1], x[:1])
     with pytest.raises(ValueError, match=r"v of shape \(2, 3, 1, 4\) must fit the earlier positions, \(2, 3, T, 5\)"):
         cache.append(x, x[..., :4])
-    with pytest.raises(
-        TypeError, match=r"v \(torch.float64\) must have the type of the earlier positions \("
-    ):
+    with pytest.raises(TypeError, match=r"v \(torch.float64\) must have the type of the earlier positions \("):
         cache.append(x, x.double())
     with pytest.raises(ValueError, match=r"rows of shape \(3,\) must hold one number for each of the 2 rows"):
         cache.reorder(torch.zeros(3, dtype=torch.long))

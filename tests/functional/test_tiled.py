@@ -77,7 +77,7 @@ def test_a_block_that_a_query_does_not_see_changes_nothing():
         assert torch.equal(x, y)
 
 
-def test_a_query_that_no_block_shows_anything_has_finite_gradients():
+def test_a_query_that_sees_no_block_has_finite_gradients():
     q, k, v = with_gradient(torch.randn(2, 5), torch.randn(3, 5), torch.randn(3, 7))
     nothing = torch.zeros(2, 3, dtype=torch.bool)
     with torch.autograd.set_detect_anomaly(True):

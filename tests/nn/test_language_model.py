@@ -153,7 +153,7 @@ def test_tied_weights_are_one_tensor_and_its_first_loss_is_that_of_guessing():
         assert loss < 1.4 * torch.tensor(float(V)).log()
 
 
-def test_it_learns_to_repeat_what_stands_three_places_back():
+def test_language_model_learns_to_repeat_the_token_three_positions_back():
     torch.manual_seed(0)
     model = LanguageModel(7, d_model=16, num_heads=2, d_ff=32, max_len=24)
     with torch.enable_grad():
@@ -202,7 +202,7 @@ def test_texts_padded_on_the_left_are_read_as_each_alone(seed, sizes, kind, leng
 
 
 @each_kind
-def test_what_stands_in_the_padding_changes_nothing(kind):
+def test_padding_ids_do_not_change_the_result(kind):
     model, ids, lengths = make_model(kind), make_ids(), torch.tensor([7, 3, 5])
     mask = make_padding_mask(lengths, T, side="left")
     other = torch.where(mask[:, 0], ids, (ids + 1) % V)
@@ -213,7 +213,7 @@ def test_what_stands_in_the_padding_changes_nothing(kind):
 
 
 @each_kind
-def test_rows_go_on_from_what_other_rows_hold(kind):
+def test_reorder_copies_the_cache_of_other_rows(kind):
     model, ids, rows = make_model(kind), make_ids(), torch.tensor([2, 2, 0])
     cache = model.make_cache(B)
     read_in_pieces(model, ids[:, :4], [3, 1], cache=cache)
@@ -297,7 +297,7 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was_in_every_layer(kind, name)
 
 
 @pytest.mark.bad_input
-def test_what_it_cannot_read_is_refused_without_a_cache_too():
+def test_language_model_refuses_bad_input_without_a_cache():
     model = make_model()
     with pytest.raises(ValueError, match=r"ids is 14 tokens long, longer than max_len \(13\)"):
         model(torch.zeros(1, MAX + 1, dtype=torch.long))
@@ -314,7 +314,7 @@ def test_what_it_cannot_read_is_refused_without_a_cache_too():
         model.make_cache(0)
 
 
-def test_sizes_without_meaning_are_refused():
+def test_language_model_refuses_invalid_sizes():
     for name in ("num_layers", "max_len"):
         with pytest.raises(ValueError, match=rf"{name} \(0\) must be at least 1"):
             LanguageModel(V, **{name: 0})

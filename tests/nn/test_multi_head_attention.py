@@ -136,7 +136,7 @@ def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("is_causal", [True, False])
-def test_torchs_key_of_zeros_is_a_sink_of_zero_forward_and_backward(bias, need_weights, is_causal):
+def test_add_zero_attn_equals_a_zero_sink_forward_and_backward(bias, need_weights, is_causal):
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(6, 3, bias=bias, add_zero_attn=True, batch_first=True).double()
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_torchs_key_of_zeros_is_a_sink_of_zero_forward_and_backward(bias, need_w
 
 
 @pytest.mark.parametrize("of_two", [False, True])
-def test_a_sink_of_zero_becomes_torchs_key_of_zeros(of_two):
+def test_to_torch_converts_a_zero_sink_to_add_zero_attn(of_two):
     torch.manual_seed(0)
     ours = MultiHeadCrossAttention(6, 3, d_memory=5, sink="zero") if of_two else MultiHeadAttention(6, 3, sink="zero")
     query, memory = torch.randn(2, 4, 6), torch.randn(2, 7, 5)
@@ -183,7 +183,7 @@ def test_a_sink_of_zero_becomes_torchs_key_of_zeros(of_two):
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_with_a_key_of_zeros_both_give_a_query_that_sees_no_key_nothing_but_the_bias(need_weights):
+def test_a_query_without_visible_keys_gets_only_the_output_bias_with_a_zero_sink(need_weights):
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(6, 3, kdim=5, vdim=5, add_zero_attn=True, batch_first=True).double()
     nn.init.normal_(theirs.out_proj.bias)
@@ -321,7 +321,7 @@ def test_in_training_the_weights_returned_are_those_applied():
     assert_close(weights[:, 0][kept], 2 * full[kept])  # 1 / (1 - 0.5)
 
 
-def test_dropping_weights_costs_no_second_product():
+def test_dropout_of_returned_weights_costs_no_second_product():
     flops = []
     for dropout in (0.0, 0.5):
         layer, x = MultiHeadAttention(8, 4, num_kv_heads=2, dropout=dropout), torch.randn(2, 7, 8)
@@ -343,7 +343,7 @@ def test_without_weights_it_takes_the_fused_kernel_even_for_gpt2_small(monkeypat
     assert len(calls) == 1
 
 
-def test_a_value_of_its_own_is_used():
+def test_project_memory_uses_a_separate_value():
     torch.manual_seed(0)
     layer = MultiHeadCrossAttention(6, 3)
     query, key, value = torch.randn(2, 5, 6), torch.randn(2, 7, 6), torch.randn(2, 7, 6)
@@ -351,7 +351,7 @@ def test_a_value_of_its_own_is_used():
     assert_close(out, layer.to_torch()(query, key, value)[0])
 
 
-def test_a_memory_is_as_good_as_its_keys_and_values():
+def test_cross_attention_accepts_projected_keys_and_values():
     torch.manual_seed(0)
     layer = MultiHeadCrossAttention(12, 6, d_in=5, d_memory=4, num_kv_heads=2).double()
     query, memory = torch.randn(2, 5, 5, dtype=torch.float64), torch.randn(2, 7, 4, dtype=torch.float64)
@@ -363,7 +363,7 @@ def test_a_memory_is_as_good_as_its_keys_and_values():
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_a_sequence_that_is_its_own_memory_attends_to_itself(is_causal):
+def test_cross_attention_to_itself_equals_self_attention(is_causal):
     torch.manual_seed(0)
     ours, across = MultiHeadAttention(6, 3).double(), MultiHeadCrossAttention(6, 3).double()
     across.load_state_dict(ours.state_dict())
@@ -402,7 +402,7 @@ WITHOUT_VALUES = {
 @pytest.mark.cpu_only("torch.compile knows no device that is written in Python")
 @pytest.mark.filterwarnings("ignore")  # PyTorch has some to say about each of these
 @pytest.mark.parametrize("way", WITHOUT_VALUES)
-def test_square_masks_and_chosen_rows_ask_for_no_value_where_there_is_none(way):
+def test_masks_and_chosen_queries_work_without_tensor_values(way):
     torch.manual_seed(0)
     model = MasksMadeInside().eval()
     inputs = torch.randn(2, 5, 8), make_causal_mask(5), torch.tensor([0, 5])  # one sequence is all padding
@@ -412,7 +412,7 @@ def test_square_masks_and_chosen_rows_ask_for_no_value_where_there_is_none(way):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_rows_may_differ_under_vmap():
+def test_chosen_queries_can_differ_under_vmap():
     layer, x = MultiHeadAttention(8, 2), torch.randn(3, 5, 8)
     rows = torch.tensor([[0, 1], [4, -1], [-5, 2]])
     found = torch.vmap(lambda x, rows: layer(x[None], need_weights=rows)[1][0])(x, rows)

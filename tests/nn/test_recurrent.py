@@ -153,7 +153,7 @@ def test_a_target_that_has_ended_does_not_stop_the_others_and_none_is_written_be
 
 @both
 @given(lengths=lengths_of_a_batch, more=st.integers(1, 4), seed=st.integers(0, 2**16))
-def test_neither_the_amount_of_padding_nor_what_stands_in_it_changes_anything(kind, lengths, more, seed):
+def test_padding_does_not_change_the_recurrent_translators(kind, lengths, more, seed):
     model = make(kind, seed)
     src, src_lengths, tgt = make_batch(lengths, seed=seed)
     wider, _, _ = make_batch(lengths, seed=seed, width=max(lengths) + more)
@@ -213,7 +213,7 @@ def test_parameter_counts_differ_by_less_than_a_tenth(sizes):
     assert a < b < 1.1 * a
 
 
-def test_with_one_token_to_look_at_attention_is_that_token():
+def test_attention_to_one_token_returns_its_state():
     model = make(AttendingTranslator)
     src, src_lengths, _ = make_batch((1, 1))
     memory = model.encode(src, src_lengths)
@@ -234,7 +234,7 @@ def test_without_scores_attention_is_the_mean_of_the_real_states():
 
 
 @both
-def test_a_target_sees_what_was_read_and_nothing_later(kind):
+def test_recurrent_logits_do_not_depend_on_later_tokens(kind):
     model = make(kind)
     src, src_lengths, tgt = make_batch()
     other = tgt.clone()

@@ -94,9 +94,7 @@ def test_a_damaged_shard_is_refused_by_the_name_of_its_file_and_with_what_to_do(
         path.unlink()
     else:
         path.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if damage == "one bit" else b""))
-    what = (
-        "is not there" if damage == "gone" else r"is damaged: its SHA-256 must be [0-9a-f]{12}…, and is [0-9a-f]{12}…"
-    )
+    what = "is missing" if damage == "gone" else r"is damaged: its SHA-256 must be [0-9a-f]{12}…, not [0-9a-f]{12}…"
     with pytest.raises(
         ValueError, match=rf"00003\.{name}\.npy {what}; remove the folder .*, and the same command makes"
     ):
@@ -204,7 +202,7 @@ def test_shards_that_were_removed_are_made_again_the_same(tmp_path, settings):
         train(settings, run, quiet=True)
     (run / "shards" / "index.json").write_text("[]", "utf-8")
     with pytest.raises(
-        ValueError, match=r"index\.json is damaged: it is no list of shards; remove the folder .*shards, "
+        ValueError, match=r"index\.json is damaged: it is not an index of shards; remove the folder .*shards, "
     ):
         train(settings, run, quiet=True)
     for path in (run / "shards").iterdir():
@@ -213,7 +211,7 @@ def test_shards_that_were_removed_are_made_again_the_same(tmp_path, settings):
     assert files_of(run) == before
 
 
-def test_what_a_preparation_leaves_that_was_killed_is_in_nobody_s_way(tmp_path, settings, monkeypatch):
+def test_an_unfinished_preparation_is_replaced(tmp_path, settings, monkeypatch):
     train(settings, tmp_path / "whole", stop_at=1, quiet=True)
 
     def stop(*_, **__):
@@ -230,7 +228,7 @@ def test_what_a_preparation_leaves_that_was_killed_is_in_nobody_s_way(tmp_path, 
     assert not (tmp_path / "run" / ".shards.unfinished").exists()
 
 
-def test_what_is_not_needed_is_not_read_again(tmp_path, settings, monkeypatch):
+def test_finished_shards_are_not_prepared_again(tmp_path, settings, monkeypatch):
     run = train(settings, tmp_path / "run", stop_at=2, quiet=True)
 
     def stream(name):
@@ -266,7 +264,7 @@ def test_what_cannot_be_prepared_is_refused(tmp_path, settings, change, text, sa
 def test_a_text_of_which_everything_is_held_out_is_refused(tmp_path, settings):
     write_table(tmp_path / "train.tsv", TEXT.dev)
     with pytest.raises(
-        ValueError, match="the training text has no sentence pairs: all of them share a sentence with dev"
+        ValueError, match="the training text has no sentence pairs, because all of them share a sentence with dev"
     ):
         train(settings, tmp_path / "run", quiet=True)
 

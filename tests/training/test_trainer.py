@@ -255,7 +255,7 @@ def epochs_of(steps, settings):
 
 
 @pytest.mark.parametrize("change", [{}, {"norm_first": False, "seed": 3}], ids=str)
-def test_with_dropout_too_whose_seed_is_set_after_the_weights_and_which_measuring_leaves_alone(tmp_path, read, change):
+def test_a_plain_loop_with_dropout_gives_the_same_weights_and_losses(tmp_path, read, change):
     settings = replace(PLAIN, dropout=0.3, evaluate_every=3, **change)
     train(settings, tmp_path, text=TEXT, quiet=True)
     steps, model = list(read), make_model(settings)
@@ -308,7 +308,7 @@ def test_each_epoch_has_every_pair_once_in_an_order_of_its_own_that_the_seed_cho
     assert all(ours != theirs for ours, theirs in zip(runs["one"], runs["other"], strict=False))
 
 
-def test_pairs_with_a_side_that_is_longer_than_longest_or_empty_are_left_out(tmp_path, read):
+def test_pairs_that_are_empty_or_exceed_max_pieces_are_left_out(tmp_path, read):
     odd = [WordPair(["犬"] * n, ["cats"]) for n in (9, 10)] + [WordPair([], ["dogs"]), WordPair(["犬"], [])]
     text = TEXT._replace(train=[*TEXT.train, *odd])
     settings = replace(PLAIN, max_pieces=9, evaluate_every=10)

@@ -317,7 +317,7 @@ def test_a_run_stopped_at_any_step_goes_on_as_if_it_had_not_been(tmp_path, strai
     assert_same_run(tmp_path, straight)
 
 
-def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_path):
+def test_subword_dropout_draws_new_pieces_each_epoch_and_the_same_after_a_stop(tmp_path):
     settings = replace(TINY, subword_dropout=0.3, steps=20)
     run = training_loop.Trainer(settings, train(settings, tmp_path / "one", text=TEXT, quiet=True), TEXT)
     assert run.state["epoch"] >= 1  # of the 20 steps, some are in a second epoch
@@ -333,7 +333,7 @@ def test_words_are_cut_anew_in_each_epoch_and_in_the_same_way_after_a_stop(tmp_p
     assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
-def test_a_sentence_that_gets_too_long_by_small_pieces_stays_as_it_is(tmp_path):
+def test_subword_dropout_leaves_sentences_unchanged_that_would_become_too_long(tmp_path):
     settings = replace(TINY, subword_dropout=0.9, max_pieces=6, steps=1)
     run = training_loop.Trainer(settings, train(settings, tmp_path, text=TEXT, quiet=True), TEXT)
     cut = run.pipeline.resample_pieces(run.state["epoch"])
@@ -521,7 +521,7 @@ def test_a_run_goes_on_with_its_own_vocabulary_only(tmp_path, straight):
     train(TINY, tmp_path, text=TEXT, stop_at=6, quiet=True)
     other = Subwords.train([pair.ja for pair in TEXT.train[:9]], 20, spaces=False)
     (tmp_path / "src.subwords.model").write_bytes(other.model)
-    with pytest.raises(ValueError, match=r"src\.subwords\.model is not the vocabulary that the run in this folder was"):
+    with pytest.raises(ValueError, match=r"src\.subwords\.model is not the vocabulary of the run in this folder"):
         train(TINY, tmp_path, text=TEXT, quiet=True)
     (tmp_path / "src.subwords.model").write_bytes((straight / "src.subwords.model").read_bytes())
     train(TINY, tmp_path, text=TEXT, quiet=True)
@@ -606,7 +606,7 @@ def test_a_run_can_begin_with_another_s_weights_and_vocabularies_of_its_own(tmp_
         assert_close(ours[f"model.{name}"], theirs[name], rtol=0, atol=1e-7)
 
 
-def test_such_a_run_goes_on_without_the_one_it_began_with(tmp_path, straight):
+def test_a_run_continues_without_the_folder_of_init_from(tmp_path, straight):
     shutil.copytree(straight, tmp_path / "first")
     settings = replace(TINY, init_from=str(tmp_path / "first"), new_vocabularies=True, tgt_vocab_size=34)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
@@ -685,7 +685,7 @@ def test_pairs_with_numbers_come_again_with_others_in_each_epoch(tmp_path, src_w
     assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
-def test_the_average_of_the_weights_is_what_is_kept_and_goes_on_after_a_stop(tmp_path):
+def test_the_weight_average_is_saved_and_continues_after_a_stop(tmp_path):
     settings = replace(TINY, ema_decay=0.8, steps=8, save_every=1, evaluate_every=8)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
     torch.manual_seed(settings.seed)
@@ -715,9 +715,7 @@ def test_in_bfloat16_the_weights_stay_float32_and_the_losses_nearly_what_they_we
     assert_same_run(tmp_path / "two", tmp_path / "one")
 
 
-def test_where_the_device_has_no_bfloat16_a_sentence_says_so_and_float32_is_what_is_trained_in(
-    tmp_path, straight, monkeypatch, capsys
-):
+def test_without_bfloat16_support_a_warning_says_that_float32_is_used(tmp_path, straight, monkeypatch, capsys):
     monkeypatch.setattr(training_loop, "has_bfloat16", lambda device: False)
     train(replace(TINY, bfloat16=True), tmp_path, text=TEXT, quiet=True)
     assert re.fullmatch(
@@ -751,11 +749,11 @@ def test_the_recorded_loss_is_the_mean_over_tokens_of_the_steps_since_the_last_r
 
 
 @pytest.mark.parametrize("line", ['{"x": 1}', "{1}", '{"step": "four"}'])
-def test_metrics_that_are_none_are_refused_with_their_line(tmp_path, line):
+def test_damaged_metrics_raise_an_error_with_the_line(tmp_path, line):
     train(TINY, tmp_path, text=TEXT, stop_at=5, quiet=True)
     with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: line 2 must be a record with the number of"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: line 2 must be a record with a step"):
         train(TINY, tmp_path, text=TEXT, quiet=True)
 
 
@@ -864,7 +862,7 @@ def test_one_process_two_and_four_make_the_same_steps_and_can_follow_each_other(
 
 
 @pytest.mark.cpu_only("the arithmetic of the loop, in float64")
-def test_batches_that_are_accumulated_are_one_that_is_so_many_times_as_large(tmp_path):
+def test_gradient_accumulation_equals_a_larger_batch(tmp_path):
     exact = replace(TINY, dropout=0.0, steps=9, evaluate_every=9)
     train_in_float64(replace(exact, tokens_per_batch=14, grad_accum_steps=3), tmp_path / "three")
     train_in_float64(replace(exact, tokens_per_batch=42), tmp_path / "one")
@@ -876,7 +874,7 @@ def test_batches_that_are_accumulated_are_one_that_is_so_many_times_as_large(tmp
             assert_close(three[name], tensor, rtol=0, atol=rounding * way)
 
 
-def test_accumulated_batches_go_on_after_a_stop_as_if_there_had_been_none(tmp_path):
+def test_gradient_accumulation_continues_exactly_after_a_stop(tmp_path):
     settings = replace(TINY, grad_accum_steps=3, tokens_per_batch=14)
     train(settings, tmp_path / "one", text=TEXT, quiet=True)
     for step in (1, 4, 12):

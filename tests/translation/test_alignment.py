@@ -37,7 +37,7 @@ def test_with_sure_links_only_the_error_is_what_precision_and_recall_lack(pairs)
 
 
 @given(st.lists(st.tuples(links, links, links), min_size=1, max_size=5))
-def test_possible_links_forgive_and_never_blame(triples):
+def test_possible_links_only_lower_the_alignment_error_rate(triples):
     predicted, sure, possible = zip(*triples, strict=True)
     assume(any(predicted) or any(sure))
     forgiven = alignment_error_rate(predicted, sure, possible)
@@ -100,7 +100,7 @@ def test_a_piece_across_two_words_is_shared_out_by_characters():
 
 
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 3))
-def test_no_weight_is_lost_but_that_of_special_pieces(seed, sizes, heads):
+def test_weights_of_words_lose_only_the_weight_of_special_pieces(seed, sizes, heads):
     rng = torch.Generator().manual_seed(seed)
     text = "".join(map(chr, range(97, 97 + sum(sizes))))
     starts = [0, *itertools.accumulate(sizes)]

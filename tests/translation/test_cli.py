@@ -83,7 +83,7 @@ def test_lines_come_out_as_many_and_in_the_order_in_which_they_go_in(folder):
     assert found.stderr == "line 4: no Japanese in 'hello, world'; it stays unchanged\n"
 
 
-def test_nothing_in_nothing_out(folder):
+def test_empty_input_gives_empty_output(folder):
     found = run("translate", "--folder", folder, stdin="")
     assert (found.exit_code, found.stdout) == (0, "")
 
@@ -132,8 +132,7 @@ def test_a_line_that_cannot_be_translated_is_named_and_the_others_are_translated
     assert found.stdout == f"{first}\n\n\n{last}\n\n"
     said = found.stderr.splitlines()
     assert said[0] == (
-        "line 2: it must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte); "
-        "an empty line takes its place"
+        "line 2: it must be UTF-8, and is not: its byte 1 is 0x83 (invalid start byte); an empty line takes its place"
     )
     assert said[1].startswith("line 3: the sentence has 450 pieces, and the model reads at most 255: 犬が")
     assert said[2].startswith("line 5: it must be UTF-8")
@@ -190,7 +189,7 @@ def test_quoted_speech_is_one_sentence(folder):
     assert [s["source"] for s in json.loads(found.stdout)["sentences"]] == ["「犬。」と猫が見る。"]
 
 
-def test_what_would_change_the_terminal_is_shown_by_its_name(folder):
+def test_control_characters_are_escaped_in_warnings(folder):
     found = run("translate", "--folder", folder, stdin="\x1b[31m犬\x00が猫を見る\nred \x1b[31m\n")
     assert "\x1b" not in found.stderr
     assert "\x00" not in found.stderr
@@ -372,7 +371,7 @@ def test_a_training_that_was_stopped_says_how_to_go_on(toy_text, settings_file, 
     class Stopped(training_loop._StopSignal):
         def __init__(self):
             super().__init__()
-            self.wanted = True
+            self.requested = True
 
     monkeypatch.setattr(training_loop, "_StopSignal", Stopped)
     found = run("train", settings_file, "--folder", tmp_path / "run", "--quiet")
@@ -475,7 +474,8 @@ def test_a_translator_is_trained_and_measured_on_one_s_own_text(own_text, settin
     assert run("evaluate", "--folder", "run", "--corpus", "pairs=test.tsv").stdout == said
     assert run("evaluate", "--folder", "run", "--split", "dev").stdout.startswith("pairs=my.tsv, dev: 5 sentences")
     assert refused("evaluate", "--folder", "run", "--corpus", "pairs=my.tsv") == (
-        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is evaluated on held-out sentences"
+        "attn-course: the translator was trained on pairs=my.tsv; without --corpus it is evaluated on held-out "
+        "sentences"
     )
     assert re.search(r"^pairs=my\.ja,my\.en +train +40 pairs", run("data", "pairs=my.ja,my.en").stdout)
 

@@ -51,7 +51,7 @@ def rule(translator) -> CopyNumbers:
         ("本がある", []),
     ],
 )
-def test_these_are_the_ways_to_write_the_numbers_of_a_sentence(japanese, texts):
+def test_find_numbers_lists_all_spellings(japanese, texts):
     assert [spelling.text for spelling in find_numbers(japanese).spellings] == texts
 
 
@@ -126,7 +126,7 @@ def test_a_source_without_a_digit_has_no_rule(rule):
     assert rule(rule.src_subwords.encode(["三十分待った。"])) is None
 
 
-def test_what_a_vocabulary_cannot_write_is_not_asked_for():
+def test_copy_numbers_does_not_require_digits_that_the_vocabulary_lacks():
     src = Subwords.load(BUNDLED / "src.subwords.model")
     english = [["it", "is", "12", "or", "15", "yen", "."]] * 5
     tgt = Subwords.train(english, vocab_size=20, spaces=True)
@@ -144,7 +144,7 @@ SIGNS = "猫は私の本を読む3時0分5円19年4歳.,:7万十人日月8%。"
 
 @settings(max_examples=25)
 @given(st.text(SIGNS, min_size=1, max_size=15), st.integers(0, 2**16))
-def test_whatever_a_writer_prefers_its_numbers_are_the_source_s(translator, rule, japanese, seed):
+def test_copy_numbers_allows_only_numbers_of_the_source(translator, rule, japanese, seed):
     """A writer that follows the rule, and else takes pieces at random, digits most of all."""
     numbers = rule(translator.src_subwords.encode([normalize_japanese(japanese)]))
     if numbers is None:

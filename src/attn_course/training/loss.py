@@ -13,24 +13,24 @@ def translation_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy summed over all real target tokens, in nats; padding counts for nothing.
+    """Return the cross-entropy, in nats, summed over all real target tokens.
 
     With label smoothing, a share of the target's probability is spread evenly over the vocabulary (Szegedy et al.
-    2016, arXiv:1512.00567, section 7). It is a sum and not a mean, because the tokens to divide by may lie in
-    several batches or processes.
+    2016, arXiv:1512.00567, section 7). The loss is a sum, because the divisor of a mean can depend on several batches
+    or processes.
 
     Args:
         logits: scores of every next token.
-        tgt_out: the tokens that come next; ``PAD_ID`` after the end.
-        label_smoothing: the share, from 0 to below 1.
+        tgt_out: the next tokens, with ``PAD_ID`` after the end. Padding does not count.
+        label_smoothing: the share, at least 0 and below 1.
 
     Raises:
-        ValueError: if the shapes do not belong together.
+        ValueError: if the shapes do not fit together.
 
     Example:
         >>> import torch
         >>> logits = torch.zeros(1, 3, 8)  # all 8 tokens equally probable
-        >>> loss = translation_loss(logits, torch.tensor([[5, 2, 0]]))  # two tokens and one of padding
+        >>> loss = translation_loss(logits, torch.tensor([[5, 2, 0]]))  # two tokens and one padding token
         >>> loss / torch.tensor(8).log()
         tensor(2.)
     """

@@ -1,4 +1,4 @@
-"""What stands in the folder of a training run beside its checkpoints. Used in chapter 12."""
+"""The folder of a training run: settings, text, vocabularies, metrics and lock. Used in chapter 12."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from attn_course.training.checkpoint import write_atomically
 from attn_course.training.settings import Settings
 from attn_course.training.vocabulary_transfer import count_origins, match_pieces
 
-if TYPE_CHECKING:  # a translator knows the names of the files without the corpora
+if TYPE_CHECKING:  # a translator imports the names of the files without the corpora
     from attn_course.data.mixture import Text, WordPair
 
 Learn = Callable[[], Iterable[Iterable[Sequence[str]]]]
@@ -23,15 +23,15 @@ Learn = Callable[[], Iterable[Iterable[Sequence[str]]]]
 SRC_SUBWORDS, TGT_SUBWORDS = "src.subwords.model", "tgt.subwords.model"
 LAST, BEST = "last.safetensors", "best.safetensors"
 SETTINGS, DATA, METRICS = "settings.toml", "data.json", "metrics.jsonl"
-LOCK = ".lock"  # there while a process trains
+LOCK = ".lock"  # exists while a process trains
 
 
 @contextlib.contextmanager
 def lock_run_dir(folder: Path) -> Iterator[None]:
-    """Make the folder if need be; inside, no other process can train in it. Even ``kill -9`` lets go of it.
+    """Create the folder, and lock it against other processes. The system releases the lock even after ``kill -9``.
 
     Raises:
-        BlockingIOError: if another process trains in it; the message says which.
+        BlockingIOError: if another process trains in the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
@@ -41,13 +41,13 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
     except Timeout:
         raise BlockingIOError(
             f"{folder} is in use: {_name_holder(path)} trains in it; wait for its end, stop it, "
-            "or give another folder"
+            "or choose another folder"
         ) from None
     try:
         path.write_text(str(os.getpid()), "utf-8")
         yield
     finally:
-        # Windows removes no open file; one that is left holds nothing.
+        # Windows cannot delete an open file; a leftover lock file is harmless.
         with contextlib.suppress(OSError):
             path.unlink()
         lock.release()
@@ -56,7 +56,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
 def _name_holder(path: Path) -> str:
     try:
         return f"process {int(path.read_text('utf-8'))}"
-    # It has just come or gone, or its system keeps the file shut.
+    # The other process has just started or ended, or the system does not allow reading a locked file.
     except (OSError, ValueError):
         return "another process"
 
@@ -69,28 +69,29 @@ def prepare_folder(
     *,
     keep_vocabularies: bool = False,
 ) -> None:
-    """Write the settings, what the text was, and the vocabularies; or see that they are still the same.
+    """Write the settings, a description of the text, and the vocabularies, or check that they have not changed.
 
     Args:
-        data: what :func:`describe_text` says of the text.
-        learn_from: called if vocabularies are to be learned, and gives the words of both sides' sentences.
-        keep_vocabularies: those in the folder are of this text and these settings, even without a checkpoint.
+        data: the description of the text from :func:`describe_text`.
+        learn_from: returns the words of the sentences of both sides. It is called if vocabularies must be learned.
+        keep_vocabularies: whether the vocabularies in the folder belong to this text and these settings, even without
+            a checkpoint.
 
     Raises:
-        ValueError: if there is a checkpoint that was made with other settings or another text, or if the text has
-            nothing to learn from or is too small for the vocabularies.
-        FileNotFoundError: if the run is to begin with another one that is not there.
+        ValueError: if the folder has a checkpoint with other settings or another text, or if the text has no pairs or
+            is too small for the vocabularies.
+        FileNotFoundError: if the run starts from another run that does not exist.
     """
     for name, part in (("training", "train"), ("dev", "dev")):
         if not data[part]["pairs"]:
             raise ValueError(
                 f"{', '.join(settings.corpora)}: the {name} text has no sentence pairs; dev and test come from the "
-                "first corpus, or from those that are named dev and test, or held_out says how many pairs to take"
+                "corpora named by dev and test, from the parts of the first corpus, or from held_out pairs of it"
             )
-    if going_on := (folder / LAST).exists():
+    if resuming := (folder / LAST).exists():
         _check_same_settings(folder, settings)
         _check_same_data(folder, data)
-    keep = going_on or (
+    keep = resuming or (
         keep_vocabularies and (settings.new_vocabularies or not settings.init_from)
     )
     vocabularies = _find_vocabularies(folder, settings, learn_from, keep=keep)
@@ -98,7 +99,7 @@ def prepare_folder(
         name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
     }
     if settings.new_vocabularies:
-        theirs = _read_data(folder) if going_on else {}
+        theirs = _read_data(folder) if resuming else {}
         data["carried_over"] = theirs.get("carried_over") or {
             name: count_origins(
                 match_pieces(
@@ -107,9 +108,9 @@ def prepare_folder(
             )
             for name, model in vocabularies.items()
         }
-    if going_on:
+    if resuming:
         _check_same_vocabularies(folder, data["vocabularies"])
-    else:  # best weights without a checkpoint belong to a run that is begun anew
+    else:  # best weights without a checkpoint belong to an earlier run
         (folder / BEST).unlink(missing_ok=True)
     write_atomically(folder / SETTINGS, settings.to_toml().encode())
     write_atomically(folder / DATA, (json.dumps(data, indent=1) + "\n").encode())
@@ -118,13 +119,13 @@ def prepare_folder(
 
 
 def describe_text(settings: Settings, text: "Text") -> dict[str, Any]:
-    """Number of pairs and SHA-256 of each part of the text, as it is after cleaning and cutting into words."""
+    """Return the number of pairs and the SHA-256 of each part of the text, after cleaning and word segmentation."""
     parts = {name: describe_pairs(pairs) for name, pairs in text._asdict().items()}
     return {"corpora": list(settings.corpora), **parts}
 
 
 def describe_pairs(pairs: list["WordPair"]) -> dict[str, Any]:
-    """How many pairs there are, and the SHA-256 of their words."""
+    """Return the number of pairs and the SHA-256 of their words."""
     digest = hashlib.sha256()
     for ja, en in pairs:
         digest.update(f"{' '.join(ja)}\t{' '.join(en)}\n".encode())
@@ -132,24 +133,24 @@ def describe_pairs(pairs: list["WordPair"]) -> dict[str, Any]:
 
 
 def add_metrics(path: Path, record: dict[str, float]) -> None:
-    """Add a line to what was measured.
+    """Append a line to the metrics.
 
     Raises:
-        OSError: if it cannot be written; the lines that were there are untouched.
+        OSError: if the file cannot be written. The earlier lines stay unchanged.
     """
     before = path.read_bytes() if path.exists() else b""
     write_atomically(path, before + json.dumps(record).encode() + b"\n")
 
 
 def forget_metrics_after(path: Path, step: int) -> None:
-    """Drop what was measured after the checkpoint, for it will be measured again, and a line cut short.
+    """Remove the metrics after a step, which will be computed again, and an incomplete last line.
 
     Raises:
-        ValueError: if another line is no record of a step.
+        ValueError: if a line is not the record of a step.
     """
     if not path.exists():
         return
-    kept = []
+    lines = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.endswith(b"}"):
             continue
@@ -157,17 +158,17 @@ def forget_metrics_after(path: Path, step: int) -> None:
             after = json.loads(line)["step"] > step
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} is damaged: line {number} must be a record with the number of its step, and is "
+                f"{path} is damaged: line {number} must be a record with a step, not "
                 f"{line.decode(errors='replace')[:60]}"
             ) from error
         if not after:
-            kept.append(line + b"\n")
-    write_atomically(path, b"".join(kept))
+            lines.append(line + b"\n")
+    write_atomically(path, b"".join(lines))
 
 
 def _check_same_settings(folder: Path, settings: Settings) -> None:
     theirs, ours = vars(Settings.load(folder / SETTINGS)), vars(settings)
-    # These change nothing in the steps that have been made. A cosine, however, knows from the start where it ends.
+    # These do not change the past steps. A cosine schedule, however, depends on the last step from the start.
     free = {"evaluate_every", "save_every"}
     if settings.schedule == "inverse_sqrt":
         free.add("steps")
@@ -179,7 +180,7 @@ def _check_same_settings(folder: Path, settings: Settings) -> None:
     if changed:
         raise ValueError(
             f"{folder} holds a run with other settings: {', '.join(changed)}; "
-            "give another folder, or the settings it was begun with"
+            "choose another folder, or use the settings of this run"
         )
 
 
@@ -198,13 +199,13 @@ def _check_same_vocabularies(folder: Path, sha256: dict[str, str]) -> None:
     for name, theirs in _read_data(folder).get("vocabularies", {}).items():
         if sha256[name] != theirs:
             raise ValueError(
-                f"{folder / name} is not the vocabulary that the run in this folder was begun with: its SHA-256 must "
-                f"be {theirs[:12]}…, and is {sha256[name][:12]}…"
+                f"{folder / name} is not the vocabulary of the run in this folder: its SHA-256 must be "
+                f"{theirs[:12]}…, not {sha256[name][:12]}…"
             )
 
 
 def _read_data(folder: Path) -> dict[str, Any]:
-    """What the folder says of its run's text; nothing if the file is not there."""
+    """Return the description of the text in the folder, or an empty one if there is no file."""
     path = folder / DATA
     if not path.exists():
         return {}
@@ -217,7 +218,7 @@ def _read_data(folder: Path) -> dict[str, Any]:
 def _find_vocabularies(
     folder: Path, settings: Settings, learn_from: Learn, *, keep: bool
 ) -> dict[str, bytes]:
-    """The vocabularies: those that are kept, or those of the run that this one begins with, or new ones."""
+    """Return the vocabularies: the ones in the folder, the ones of the initial run, or new ones."""
     names = (SRC_SUBWORDS, TGT_SUBWORDS)
     if keep and all((folder / name).exists() for name in names):
         return {name: (folder / name).read_bytes() for name in names}
@@ -226,7 +227,7 @@ def _find_vocabularies(
         for name in names:
             if not (source / name).is_file():
                 raise FileNotFoundError(
-                    f"init_from ({settings.init_from!r}) must be the folder of an earlier run; it has no {name}"
+                    f"init_from ({settings.init_from!r}) must be the folder of an earlier run, but it has no {name}"
                 )
         if not settings.new_vocabularies:
             return {name: (source / name).read_bytes() for name in names}
@@ -241,6 +242,6 @@ def _find_vocabularies(
                 required_characters=settings.required_characters,
                 split_digits=settings.split_digits,
             ).model
-        except ValueError as error:  # which begins with: vocab_size (6000) must be
+        except ValueError as error:  # the message begins with "vocab_size (6000) must be"
             raise ValueError(f"{side}_{error}") from error
     return models

@@ -1,7 +1,7 @@
-"""A text that does not fit into memory, prepared once in shards that all processes read. Used by ``attn-course train``.
+"""Shards of a training text that does not fit into memory. Used by ``attn-course train``.
 
-A checksum of each pair says which shard it is in. So every shard is a sample of the whole text, and a pair that is
-there twice meets itself. One shard at a time is in memory, while they are made and while they are read.
+A checksum of each pair decides to which shard it belongs. So every shard is a sample of the whole text, and equal pairs
+are in the same shard. Only one shard at a time is in memory.
 """
 
 import functools
@@ -40,8 +40,8 @@ from attn_course.training.run_dir import (
 from attn_course.training.settings import Settings
 
 SHARDS, INDEX = "shards", "index.json"
-_FORMAT = 1  # of the files; another one makes them anew
-# What the ids of a text depend on, beside the text.
+_FORMAT = 1  # version of the files
+# The settings that change the ids of a text.
 _SETTINGS = (
     "pairs_per_shard",
     "max_pieces",
@@ -56,11 +56,11 @@ _SETTINGS = (
 
 
 class Shard(Sequence):
-    """Pairs of ids in two arrays that are mapped into memory: only what is looked at is read from the disk.
+    """Pairs of ids in two memory-mapped arrays, of which only the needed parts are read from the disk.
 
     Args:
-        tokens: the ids of all sentences, one after the other: source, target, source, target …
-        bounds: where each sentence begins in them, and where the last one ends.
+        tokens: the ids of all sentences, in the order source, target, source, target …
+        bounds: the start of each sentence in ``tokens``, and the end of the last one.
     """
 
     def __init__(self, tokens: np.ndarray, bounds: np.ndarray) -> None:
@@ -74,12 +74,12 @@ class Shard(Sequence):
         return self._tokens[start:middle].tolist(), self._tokens[middle:end].tolist()
 
     def lengths(self) -> list[tuple[int, int]]:
-        """(source length, target length) of each pair."""
+        """Return (source length, target length) for each pair."""
         return list(map(tuple, np.diff(self._bounds).reshape(-1, 2).tolist()))
 
 
 class Shards(Sequence):
-    """The shards in a folder, each of which is checked and opened when it is asked for."""
+    """The shards in a folder. Each shard is checked and opened when it is needed."""
 
     def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
         self.folder, self._records = folder, records
@@ -98,7 +98,7 @@ def write_shard(
     *,
     vocab_size: int,
 ) -> dict[str, Any]:
-    """Write pairs of ids, and return what :func:`read_shard` must know of them: how many, and the files' SHA-256.
+    """Write pairs of ids, and return their number and the SHA-256 of the files for :func:`read_shard`.
 
     Raises:
         OSError: if a file cannot be written.
@@ -108,51 +108,51 @@ def write_shard(
         for ids in pair:
             tokens.extend(ids)
             bounds.append(len(tokens))
-    smallest = np.uint16 if vocab_size <= 2**16 else np.uint32
-    arrays = {"tokens": np.asarray(tokens, smallest), "bounds": np.asarray(bounds)}
+    dtype = np.uint16 if vocab_size <= 2**16 else np.uint32
+    arrays = {"tokens": np.asarray(tokens, dtype), "bounds": np.asarray(bounds)}
     files = {}
     for name, values in arrays.items():
-        written = io.BytesIO()
-        np.save(written, values)
+        buffer = io.BytesIO()
+        np.save(buffer, values)
         file = f"{number:05}.{name}.npy"
-        write_atomically(folder / file, written.getvalue())
-        files[file] = hashlib.sha256(written.getvalue()).hexdigest()
+        write_atomically(folder / file, buffer.getvalue())
+        files[file] = hashlib.sha256(buffer.getvalue()).hexdigest()
     return {"pairs": len(bounds) // 2, "files": files}
 
 
 def read_shard(folder: Path, record: dict[str, Any]) -> Shard:
-    """Open a shard that :func:`write_shard` has written.
+    """Open a shard from :func:`write_shard`.
 
     Raises:
-        ValueError: if one of its files is not there, or is not what was written.
+        ValueError: if one of its files is missing or damaged.
     """
     arrays = []
     for name, sha256 in record["files"].items():
         path = folder / name
         if not path.is_file():
-            raise ValueError(f"{path} is not there; {_how_to_mend(folder)}")
+            raise ValueError(f"{path} is missing; {_how_to_repair(folder)}")
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != sha256:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != sha256:
             raise ValueError(
-                f"{path} is damaged: its SHA-256 must be {sha256[:12]}…, and is {found[:12]}…; {_how_to_mend(folder)}"
+                f"{path} is damaged: its SHA-256 must be {sha256[:12]}…, not {actual[:12]}…; {_how_to_repair(folder)}"
             )
         arrays.append(np.load(path, mmap_mode="r"))
     return Shard(*arrays)
 
 
 def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> Text:
-    """Prepare a training's folder and its text, or find that this is done; all processes must call it.
+    """Prepare the folder of a run and the shards of its text, unless this is done. All processes must call it.
 
-    The first process reads the text, spells it, leaves out what is in dev and test, and learns the vocabularies from
-    the first shard. Then each process cuts its share of the shards into ids.
+    The first process reads and cleans the text, removes sentences of dev and test, and learns the vocabularies from the
+    first shard. Then each process converts its share of the shards to ids.
 
     Returns:
         The text, whose ``train`` is :class:`Shards`.
 
     Raises:
-        ValueError: what ``prepare_folder`` and
-            :func:`~attn_course.data.mixture.stream_text` raise; or if the shards' list is damaged.
+        ValueError: as :func:`prepare_folder` and :func:`~attn_course.data.mixture.stream_text`, or if the index of the
+            shards is damaged.
         OSError: if the text cannot be read, or a shard cannot be written.
     """
     processes = find_processes()
@@ -173,7 +173,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         def is_done() -> bool:
             return same_text and before["vocabularies"] == _vocabularies(folder)
 
-        @functools.cache  # for the vocabularies, or after them
+        @functools.cache  # needed for the vocabularies, or later, but only once
         def spread() -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
@@ -189,7 +189,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
 
         data = {
             "corpora": list(settings.corpora),
-            # Of the corpora as they are, for cleaning them is what shall not be done again.
+            # Counted before cleaning, because cleaning is the step that is not repeated.
             "train": {"pairs": num_lines, "sha256": _sha256(made_from["corpora"])},
             "dev": describe_pairs(text.dev),
             "test": describe_pairs(text.test),
@@ -206,15 +206,13 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         vocabularies = [
             Subwords.load(folder / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS)
         ]
-        made = {
+        records = {
             number: _encode(unfinished, number, vocabularies, settings)
             for number in tqdm(mine, "preparing", unit="shard", disable=quiet or None)
         }
-        everywhere = processes.gather(made)
+        all_records = processes.gather(records)
         if processes.is_first:
-            records = {
-                number: record for made in everywhere for number, record in made.items()
-            }
+            records = {n: record for part in all_records for n, record in part.items()}
             index = {
                 "made_from": made_from,
                 "lines": num_lines,
@@ -231,7 +229,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
 
 
 def _describe(settings: Settings, text: LongText) -> dict[str, Any]:
-    """Everything that the shards depend on, but for the vocabularies themselves."""
+    """Return everything that the shards depend on, except the vocabularies."""
     return {
         "format": _FORMAT,
         "corpora": {name: describe_corpus(name) for name in settings.corpora},
@@ -259,25 +257,24 @@ def _read_index(shards: Path) -> dict[str, Any]:
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
         if not {"made_from", "lines", "vocabularies", "shards"} <= set(index):
-            raise ValueError("it is no list of shards")
+            raise ValueError("it is not an index of shards")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}; {_how_to_mend(shards)}") from error
+        raise ValueError(f"{path} is damaged: {error}; {_how_to_repair(shards)}") from error
     return index
 
 
-def _how_to_mend(shards: Path) -> str:
-    return f"remove the folder {shards}, and the same command makes it anew"
+def _how_to_repair(shards: Path) -> str:
+    return f"remove the folder {shards}, and the same command makes it again"
 
 
 def _spread(pairs: Iterable[Pair], num_shards: int, folder: Path, at_once: int) -> None:
-    """Write each pair into the file of its shard, holding so many in memory."""
+    """Write each pair into the file of its shard, with at most ``at_once`` pairs in memory."""
     waiting: list[list[str]] = [[] for _ in range(num_shards)]
 
     def write() -> None:
         for number, lines in enumerate(waiting):
-            if (
-                lines
-            ):  # opened anew each time, since a system allows only so many open files
+            # A system limits the number of open files.
+            if lines:
                 with _text_of(folder, number).open(
                     "a", encoding="utf-8", newline="\n"
                 ) as file:
@@ -293,7 +290,7 @@ def _spread(pairs: Iterable[Pair], num_shards: int, folder: Path, at_once: int) 
     write()
     if count == 0:
         raise ValueError(
-            "the training text has no sentence pairs: all of them share a sentence with dev or test"
+            "the training text has no sentence pairs, because all of them share a sentence with dev or test"
         )
 
 
@@ -302,7 +299,7 @@ def _text_of(folder: Path, number: int) -> Path:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """The different pairs of a shard."""
+    """Return the pairs of a shard without duplicates."""
     with path.open(encoding="utf-8", newline="\n") as file:
         lines = dict.fromkeys(file)
     return [Pair(*line.removesuffix("\n").split("\t")) for line in lines]
@@ -311,7 +308,7 @@ def _read_pairs(path: Path) -> list[Pair]:
 def _encode(
     folder: Path, number: int, vocabularies: Sequence[Subwords], settings: Settings
 ) -> dict[str, Any]:
-    """Turn the text of a shard into ids."""
+    """Convert the text of a shard to ids."""
     src, tgt = vocabularies
     path = _text_of(folder, number)
     pairs = _read_pairs(path) if path.exists() else []

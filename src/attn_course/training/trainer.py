@@ -136,7 +136,7 @@ def _train(
     )
     try:
         for share in run.batches():
-            loss, speed, stopping = run.step(share, wants_to_stop=stop.wanted)
+            loss, speed, stopping = run.step(share, wants_to_stop=stop.requested)
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
             bar.update()
             last = stopping or state["step"] >= end
@@ -412,10 +412,10 @@ def _load_weights_from(path: Path, model: Transformer, weights: dict[str, Tensor
 
 
 class _StopSignal:
-    """Records Ctrl-C and SIGTERM for the loop, which reads ``wanted`` at each step. A second Ctrl-C stops at once."""
+    """Records Ctrl-C and SIGTERM in ``requested``, which the loop reads. A second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.requested = False
         self._before = {}
         for name in (signal.SIGINT, signal.SIGTERM):
             try:
@@ -424,7 +424,7 @@ class _StopSignal:
                 return
 
     def _note(self, number: int, _: object) -> None:
-        self.wanted = True
+        self.requested = True
         # torchrun repeats a Ctrl-C that the terminal has already sent to every process.
         if number == signal.SIGINT and "TORCHELASTIC_RUN_ID" not in os.environ:
             signal.signal(number, self._before[number])

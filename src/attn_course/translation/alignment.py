@@ -1,4 +1,4 @@
-"""Which word was read for which: links from attention weights, and their errors. Derived in chapter 13."""
+"""Word alignment from attention weights, and its error rate. Derived in chapter 13."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Alignment = frozenset[tuple[int, int]] | set[tuple[int, int]]
-"""Links of one sentence pair: (place of the target word, place of the source word)."""
+"""Links of one sentence pair: (index of the target word, index of the source word)."""
 
 
 def alignment_error_rate(
@@ -15,20 +15,20 @@ def alignment_error_rate(
     sure: Sequence[Alignment],
     possible: Sequence[Alignment] | None = None,
 ) -> float:
-    r"""The share of links that are wrong or missing, over a whole corpus; 0 is best.
+    r"""Return the share of wrong or missing links over a whole corpus; 0 is best.
 
-    $\mathrm{AER} = 1 - \frac{|A \cap S| + |A \cap P|}{|A| + |S|}$, with $A$ the predicted links, $S$ those that
-    must be there and $P$, which has all of $S$, those that may be (Och and Ney 2003,
-    https://doi.org/10.1162/089120103321337421, section 5.2). Where all known links are sure, this is one minus
+    $\mathrm{AER} = 1 - \frac{|A \cap S| + |A \cap P|}{|A| + |S|}$, where $A$ are the predicted links, $S$ the sure
+    links of the reference, and $P$ the sure and possible links (Och and Ney 2003,
+    https://doi.org/10.1162/089120103321337421, section 5.2). If all links of the reference are sure, this is 1 minus
     the harmonic mean of precision and recall.
 
     Args:
-        predicted: for each sentence pair its links (place of the target word, place of the source word).
-        sure: the same, of the links that must be there.
-        possible: the same, of the links that may be there, sure ones with them or not; None for no others.
+        predicted: the predicted links of each sentence pair.
+        sure: the sure links of each sentence pair.
+        possible: the possible links of each sentence pair; the sure links are added to them. None for no others.
 
     Raises:
-        ValueError: if these are not equally many, or there is no link at all.
+        ValueError: if the numbers of sentence pairs differ, or there is no link at all.
         TypeError: if an alignment is a string.
 
     Example:
@@ -52,14 +52,12 @@ def alignment_error_rate(
         hits += len(a & s) + len(a & (s | set(p)))
         links += len(a) + len(s)
     if links == 0:
-        raise ValueError(
-            "there must be at least one link, predicted or known, to make an error in"
-        )
+        raise ValueError("there must be at least one link, predicted or in the reference")
     return 1 - hits / links
 
 
 def align_diagonal(num_targets: int, num_sources: int) -> set[tuple[int, int]]:
-    """Link each target word to the source word that stands as far along: the baseline that reads nothing.
+    """Link each target word to the source word at the same relative position, as a baseline.
 
     Example:
         >>> sorted(align_diagonal(4, 2))
@@ -69,25 +67,27 @@ def align_diagonal(num_targets: int, num_sources: int) -> set[tuple[int, int]]:
 
 
 def align_by_weights(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
-    """Link each target word to the source word that has its largest weight.
+    """Link each target word to the source word with the largest weight.
 
-    What a row of :func:`weights_of_words` lacks of 1 lies on no word, but on the end of the source. A target
-    word that has more there than on any word gets no link.
+    A row of :func:`weights_of_words` can sum to less than 1. The rest is the weight of the end of the source. If it is
+    larger than all weights of words, the target word gets no link.
 
     Args:
-        weights: of words, not of pieces.
+        weights: weights of words, not of pieces.
 
     Example:
-        >>> weights = torch.tensor([[0.7, 0.2], [0.1, 0.2], [0.4, 0.6]])  # the second looks elsewhere
-        >>> sorted(align_by_weights(weights))
+        >>> weights = torch.tensor([[0.7, 0.2], [0.1, 0.2], [0.4, 0.6]])  # the second row has most of its weight
+        elsewhere >>> sorted(align_by_weights(weights))
         [(0, 0), (2, 1)]
     """
-    largest, places = weights.max(dim=-1)
+    largest, indices = weights.max(dim=-1)
     linked = largest > 1 - weights.sum(dim=-1)
     return {
         (t, s)
-        for t, (s, ok) in enumerate(zip(places.tolist(), linked.tolist(), strict=True))
-        if ok
+        for t, (s, is_linked) in enumerate(
+            zip(indices.tolist(), linked.tolist(), strict=True)
+        )
+        if is_linked
     }
 
 
@@ -98,21 +98,22 @@ def weights_of_words(
     src_pieces: Sequence[str],
     src_words: Sequence[str],
 ) -> Float[Tensor, "*batch words_T words_S"]:
-    """Turn weights of pieces into weights of words: sum over a source word's pieces, mean over a target word's.
+    """Convert weights of pieces to weights of words.
 
-    A piece that reaches over two words is shared out by characters. Special pieces, such as the end, belong to
-    no word, and their weights are missing from the rows.
+    The weights are summed over the pieces of a source word and averaged over the pieces of a target word. A piece that
+    spans two words is divided by characters. Special pieces, such as the end, belong to no word, so their weights are
+    missing in the rows.
 
     Args:
-        weights: of target pieces (T rows) on source pieces (S columns).
-        tgt_pieces: the characters of each piece, without marks such as ▁; an empty string for a special piece. A
-            translator gives them by ``tgt_pieces(ids, marks=False)``.
-        tgt_words: the words that these are pieces of.
-        src_pieces: like the target's.
-        src_words: like the target's.
+        weights: weights of target pieces (T rows) on source pieces (S columns).
+        tgt_pieces: the characters of each piece, without marks such as ▁, or an empty string for a special piece. The
+            method ``Translator.tgt_pieces(ids, marks=False)`` returns them.
+        tgt_words: the words of these pieces.
+        src_pieces: as ``tgt_pieces``.
+        src_words: as ``tgt_words``.
 
     Raises:
-        ValueError: if the pieces do not spell the words, or are not as many as rows or columns.
+        ValueError: if the pieces do not spell the words, or their numbers differ from those of rows or columns.
 
     Example:
         >>> weights = torch.tensor([[0.2, 0.3, 0.1, 0.4], [0.4, 0.6, 0.0, 0.0]])  # the last column is the end
@@ -132,7 +133,7 @@ def weights_of_words(
 def _share_of_words(
     pieces: Sequence[str], words: Sequence[str]
 ) -> Float[Tensor, "pieces words"]:
-    """How much of each piece's characters belong to each word; rows sum to 1, or to 0 for special pieces."""
+    """Return the share of the characters of each piece in each word. Rows sum to 1, or to 0 for special pieces."""
     if "".join(pieces) != "".join(words) or not all(words):
         raise ValueError(
             f"the pieces {' '.join(pieces)!r} must spell the words {' '.join(words)!r}, without marks such as ▁, "
@@ -140,9 +141,9 @@ def _share_of_words(
         )
     owner = [w for w, word in enumerate(words) for _ in word]
     shares = torch.zeros(len(pieces), len(words), dtype=torch.float64)
-    place = 0
+    position = 0
     for row, text in zip(shares, pieces, strict=True):
         for _ in text:
-            row[owner[place]] += 1 / len(text)
-            place += 1
+            row[owner[position]] += 1 / len(text)
+            position += 1
     return shares

@@ -1,7 +1,7 @@
-"""A rule for the searches of :mod:`attn_course.decoding` that copies the numbers of the source; the translator uses it.
+"""A rule for :mod:`attn_course.decoding` that copies the numbers of the source. The translator uses it.
 
-A translator that writes a number digit by digit can lose a digit, and a reader of the translation cannot see it. Every
-number of a translation is in its source, so the search may write only the numbers of the source.
+A translator that writes a number digit by digit can lose a digit, and readers of the translation would not notice.
+Every number of a translation is in its source, so the search may write only the numbers of the source.
 """
 
 import re
@@ -17,7 +17,7 @@ from torch import Tensor
 from attn_course.data.subwords import UNK_ID, Subwords
 
 MISSING_NUMBER = 10.0
-"""What the score of a translation loses for each number that it lacks."""
+"""The penalty of a translation for each missing number."""
 
 _KANJI_DIGITS = {sign: n for n, sign in enumerate("〇一二三四五六七八九")}
 _KANJI_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
@@ -67,7 +67,7 @@ class Spelling(NamedTuple):
 
     text: str
     uses: frozenset[int]
-    """Which numbers of the source it writes, counted from 0."""
+    """The indices of the numbers of the source that it contains."""
 
 
 class SourceNumbers(NamedTuple):
@@ -96,9 +96,9 @@ def find_numbers(japanese: str) -> SourceNumbers:
         >>> sorted(find_numbers("50人").required[0])
         ['fiftieth', 'fifty', 'half']
     """
-    found = list(_IN_SOURCE.finditer(japanese))
+    matches = list(_IN_SOURCE.finditer(japanese))
     spellings, required = [], {}
-    for i, match in enumerate(found):
+    for i, match in enumerate(matches):
         number, behind = match[0], japanese[match.end() :]
         texts = _spell(number, behind)
         spellings += [Spelling(text, frozenset({i})) for text in texts]
@@ -108,7 +108,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
             and not _MAY_BE_LACKING.match(behind)
         ):
             required[i] = _words_for(number)
-    for i, (hour, minute) in enumerate(pairwise(found)):
+    for i, (hour, minute) in enumerate(pairwise(matches)):
         between, behind = japanese[hour.end() : minute.start()], japanese[minute.end() :]
         if between == "時" and re.match("分(?!前)", behind):
             text = f"{_value(hour[0])}:{int(_value(minute[0])):02}"
@@ -155,7 +155,7 @@ def _value(number: str) -> Decimal:
 
 
 def _words_for(number: str) -> set[str]:
-    """The words of which one must be there where English has no digits: *twenty* for 23."""
+    """Return words that can replace the digits in English, such as *twenty* for 23. One of them is enough."""
     if not number.isdecimal():
         return set()
     if number[1:] in ("00", "000"):
@@ -178,16 +178,16 @@ class CopyNumbers:
     def __init__(self, src_subwords: Subwords, tgt_subwords: Subwords) -> None:
         self.src_subwords, self.tgt_subwords = src_subwords, tgt_subwords
         pieces = [tgt_subwords.piece(i).replace("▁", " ") for i in range(len(tgt_subwords))]
-        # All other pieces end a number.
+        # Pieces that can be part of a number; all others end it.
         self.numeric = {
             i: piece for i, piece in enumerate(pieces) if _GOES_ON.search(piece)
         }
 
     def __call__(self, source: Sequence[int]) -> "NumbersOfSource | None":
-        """The rule for one source; None if its text has no Arabic digit.
+        """Return the rule for one source, or None if its text has no Arabic digit.
 
         Args:
-            source: its ids; special ids are left out.
+            source: the ids of the source.
         """
         japanese = self.src_subwords.decode(source)
         if not re.search("[0-9]", japanese):
@@ -201,12 +201,12 @@ class CopyNumbers:
 
 
 class NumbersOfSource:
-    """The rule for one source: which pieces may be written, and what a missing number costs.
+    """The rule for one source.
 
     Args:
-        rule: knows the pieces.
-        spellings: how the numbers may be written.
-        required: which must not be missing; see :class:`SourceNumbers`.
+        rule: the rule for all sources, with the vocabularies.
+        spellings: the allowed spellings of the numbers.
+        required: the numbers that must not be missing; see :class:`SourceNumbers`.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class NumbersOfSource:
         """Return True for each piece that may be written next, or for all pieces if none is allowed.
 
         Args:
-            written: the ids so far, without the beginning.
+            written: the ids so far, without the beginning-of-sequence id.
         """
         text = self.rule.tgt_subwords.decode(written)
         allowed = torch.full((len(self.rule.tgt_subwords),), bool(self.used_in(text + " ")))
@@ -230,7 +230,7 @@ class NumbersOfSource:
         """Return ``MISSING_NUMBER`` for each required number that a finished translation lacks.
 
         Args:
-            written: its ids, without the beginning.
+            written: the ids of the translation, without the beginning-of-sequence id.
         """
         text = self.rule.tgt_subwords.decode(written)
         words = set(re.findall("[a-z]+", text))

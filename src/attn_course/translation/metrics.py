@@ -1,6 +1,6 @@
 """Scores of translations against references. Derived in chapter 13.
 
-The scores come from sacreBLEU, so that they can be compared with those of others who name the same signature.
+The scores come from sacreBLEU, so they can be compared with other scores of the same signature.
 """
 
 from array import array
@@ -14,16 +14,16 @@ from sacrebleu.significance import _bootstrap_resample
 
 
 class Score(NamedTuple):
-    """A score of a whole corpus, with how sure it is and how it was computed."""
+    """A score of a whole corpus, with its confidence interval and its signature."""
 
     score: float
-    """From 0 to 100, the higher the better."""
+    """From 0 to 100; higher is better."""
     low: float
     """Lower end of the 95 % interval: 2.5 % of the resampled corpora have a lower score."""
     high: float
     """Upper end of the 95 % interval: 2.5 % of the resampled corpora have a higher score."""
     signature: str
-    """Everything that two scores must have in common to be compared."""
+    """The settings that two scores must share to be comparable."""
 
     def __str__(self) -> str:
         return f"{self.score:.1f} [{self.low:.1f}, {self.high:.1f}] {self.signature}"
@@ -39,37 +39,37 @@ def bleu(
     tokenize: str = "none",
     num_resamples: int = 1000,
 ) -> Score:
-    r"""How many n-grams of the hypotheses are in the references, over the whole corpus, up to n = 4.
+    r"""Return the BLEU score, which counts how many n-grams of the hypotheses are in the references, up to n = 4.
 
-    $\mathrm{BLEU} = \min(1, e^{1 - r/c}) \cdot (p_1 p_2 p_3 p_4)^{1/4}$, with $p_n$ the share of the hypotheses'
-    n-grams that the references have, counts clipped, and $c$ and $r$ the lengths of hypotheses and references
-    (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135). Computed by sacreBLEU (Post 2018,
+    $\mathrm{BLEU} = \min(1, e^{1 - r/c}) \cdot (p_1 p_2 p_3 p_4)^{1/4}$, where $p_n$ is the share of the n-grams of the
+    hypotheses that are in the references, with clipped counts, and $c$ and $r$ are the lengths of hypotheses and
+    references (Papineni et al. 2002, https://doi.org/10.3115/1073083.1073135). sacreBLEU computes the score (Post 2018,
     arXiv:1804.08771).
 
-    The interval comes from the bootstrap (Koehn 2004, https://aclanthology.org/W04-3250): sacreBLEU draws
-    ``num_resamples`` corpora from these sentences with replacement, and the interval holds the middle 95 % of their
-    scores. sacreBLEU itself prints the mean of these scores ± half the width of the interval, which can leave the
-    range from 0 to 100. The resamples are the same every time unless the environment variable ``SACREBLEU_SEED``
-    says otherwise.
+    The interval comes from a bootstrap (Koehn 2004, https://aclanthology.org/W04-3250). sacreBLEU draws
+    ``num_resamples`` corpora from the sentences with replacement, and the interval holds the middle 95 % of their
+    scores. sacreBLEU itself prints the mean of these scores ± half the width of the interval, which can leave the range
+    from 0 to 100. The resamples are the same every time, unless the environment variable ``SACREBLEU_SEED`` changes
+    them.
 
-    The hypotheses come first. Exchanged, the numbers look as good and mean nothing.
+    The hypotheses come first. If hypotheses and references are exchanged, the score looks plausible but is wrong.
 
     Args:
-        hypotheses: what was translated, a sentence each.
-        references: how people translate the same, in the same order.
-        tokenize: how sacreBLEU cuts both into tokens: "none" where both are tokenised alike already, as the
-            translators of this course and the references of small_parallel_enja are; "13a" for ordinary English.
-        num_resamples: how many times to draw a corpus for the interval.
+        hypotheses: the translations, one sentence each.
+        references: the reference translations, in the same order.
+        tokenize: the tokenizer of sacreBLEU: "none" for text that is already tokenised, as in this course and in
+            small_parallel_enja, or "13a" for ordinary English.
+        num_resamples: number of corpora to draw for the interval.
 
     Raises:
-        ValueError: if there are not as many hypotheses as references, or none at all.
+        ValueError: if the numbers of hypotheses and references differ, or are 0.
         TypeError: if either is one string.
 
     Example:
         >>> bleu(["the cat sat on the mat"], ["the cat sat on a mat"]).score  # (5/6 · 3/5 · 2/4 · 1/3)^(1/4)
         53.7284965911771
     """
-    # `force` silences a warning that tokenised text should not be: it should, if "none" is said.
+    # `force` silences a warning about tokenised text, which "none" expects.
     return _score(
         sacrebleu.BLEU(tokenize=tokenize, force=True), hypotheses, references, num_resamples
     )
@@ -78,19 +78,18 @@ def bleu(
 def chrf(
     hypotheses: Sequence[str], references: Sequence[str], *, num_resamples: int = 1000
 ) -> Score:
-    """How much of the characters' n-grams both have in common, up to n = 6; what is missing counts double.
+    """Return the chrF score, which compares n-grams of characters, up to n = 6. Recall counts twice as much as
+    precision.
 
-    Spaces do not count, so this score hardly depends on the tokenisation, and *walked* gets something for
-    *walks* (Popović 2015, https://doi.org/10.18653/v1/W15-3049). Computed by sacreBLEU. The interval is found as in
+    Spaces do not count, so the score hardly depends on the tokenisation. *walked* gets part of the score for *walks*
+    (Popović 2015, https://doi.org/10.18653/v1/W15-3049). sacreBLEU computes the score. The interval is computed as in
     :func:`bleu`.
 
     Args:
-        hypotheses: what was translated, a sentence each.
-        references: how people translate the same, in the same order.
-        num_resamples: how many times to draw a corpus for the interval.
+        hypotheses, references, num_resamples: as in :func:`bleu`.
 
     Raises:
-        ValueError: if there are not as many hypotheses as references, or none at all.
+        ValueError: if the numbers of hypotheses and references differ, or are 0.
         TypeError: if either is one string.
     """
     return _score(sacrebleu.CHRF(), hypotheses, references, num_resamples)
@@ -103,13 +102,11 @@ def summary(
     *,
     tokenize: str = "none",
 ) -> dict[str, str | float]:
-    """One row of a table of results, ready for JSON: name, bleu, low, high, chrf and BLEU's signature.
+    """Return one row of a table of results for JSON: name, bleu, low, high, chrf and the signature of BLEU.
 
     Args:
-        name: of what translated.
-        hypotheses: as for :func:`bleu`.
-        references: as for :func:`bleu`.
-        tokenize: as for :func:`bleu`.
+        name: the name of the translator.
+        hypotheses, references, tokenize: as in :func:`bleu`.
     """
     score = bleu(hypotheses, references, tokenize=tokenize)
     return {
@@ -131,7 +128,7 @@ def _score(
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str):
             raise TypeError(
-                f"{name} must be a list of sentences, not one string: the score is that of a whole corpus"
+                f"{name} must be a list of sentences, not one string, because the score is of a whole corpus"
             )
     if len(hypotheses) != len(references) or len(hypotheses) == 0:
         raise ValueError(
@@ -140,34 +137,33 @@ def _score(
         )
     if num_resamples < 2:
         raise ValueError(
-            f"num_resamples ({num_resamples}) must be at least 2 to give an interval"
+            f"num_resamples ({num_resamples}) must be at least 2 for an interval"
         )
     score = metric.corpus_score(hypotheses, [references]).score
-    # Public sacreBLEU summarises the resamples as their mean and half the width of the interval. Its summary also
-    # fails (version 2.6.0) if some resamples have a chrF of 0 and others have not.
+    # The public function of sacreBLEU returns only the mean and half the width of the interval. It also fails
+    # (version 2.6.0) if some resamples have a chrF of 0 and others do not.
     stats = metric._extract_corpus_statistics(hypotheses, [references])
     metric.n_bootstrap = num_resamples  # for the signature
     metric.seed, resamples = _bootstrap_resample(stats, metric, num_resamples)
     low, high = np.quantile([float(r.score) for r in resamples], (0.025, 0.975))
-    # Rounding takes a perfect BLEU to 100.00000000000004.
+    # Rounding turns a perfect BLEU into 100.00000000000004.
     score, low, high = (min(max(float(x), 0.0), 100.0) for x in (score, low, high))
     return Score(score, low, high, str(metric.get_signature()))
 
 
 class CopyNearest:
-    """A translator that knows only other people's translations: it copies that of the most similar source.
+    """A baseline that copies the translation of the most similar source of the training corpus.
 
-    Similar are sources that share n-grams of characters, rare ones above all: the cosine of their counts, each
-    weighted by the logarithm of the inverse of the share of sources that have it (tf-idf). Whatever a
-    trained translator scores, this is what memory alone would.
+    The similarity is the cosine of the tf-idf vectors: counts of character n-grams, weighted by the logarithm of the
+    inverse share of sources with this n-gram. The score of this baseline shows what memory alone can reach.
 
     Args:
-        sources: the sources of the training corpus; spaces in them do not count.
+        sources: the sources of the training corpus; spaces do not count.
         targets: their translations, in the same order.
         orders: the lengths of the n-grams.
 
     Raises:
-        ValueError: if there are not as many sources as targets, or none at all.
+        ValueError: if the numbers of sources and targets differ, or are 0.
 
     Example:
         >>> copy = CopyNearest(["犬が好きだ", "猫を見た"], ["i like dogs", "i saw a cat"])
@@ -202,16 +198,20 @@ class CopyNearest:
         source = torch.arange(N).repeat_interleave(torch.tensor(sizes))
         entries, counts = (ngram * N + source).unique(return_counts=True)
         ngram, self._source = entries // N, entries % N
-        having = torch.bincount(ngram, minlength=V)  # how many sources
-        rarity = ((1 + N) / having).double().log()  # never 0, also if all have it
+        num_having = torch.bincount(ngram, minlength=V)  # sources with this n-gram
+        rarity = (
+            ((1 + N) / num_having).double().log()
+        )  # above 0 even if all sources have it
         weights = counts * rarity[ngram]
         squares = torch.zeros(N, dtype=torch.float64).index_add_(
             0, self._source, weights**2
         )
-        self._lengths = squares.sqrt().clamp(min=1e-12)  # an empty source has none
-        self._products = weights * rarity[ngram]  # a query has the rarity as a factor, too
+        self._lengths = squares.sqrt().clamp(min=1e-12)  # an empty source has length 0
+        self._products = (
+            weights * rarity[ngram]
+        )  # the query has the rarity as a factor, too
         self._first = torch.cat(
-            [torch.zeros(1, dtype=torch.int64), having.cumsum(0)]
+            [torch.zeros(1, dtype=torch.int64), num_having.cumsum(0)]
         ).tolist()
 
     def _ngrams(self, text: str) -> list[str]:
@@ -219,7 +219,7 @@ class CopyNearest:
         return [text[i : i + n] for n in self.orders for i in range(len(text) - n + 1)]
 
     def nearest(self, source: str) -> int:
-        """The place of the most similar source; of equals the first, and the first of all if none is similar."""
+        """Return the index of the most similar source. Ties go to the first one."""
         similar = torch.zeros_like(self._lengths)
         for ngram in self._ngrams(source):
             if (number := self._number.get(ngram)) is not None:
@@ -228,5 +228,5 @@ class CopyNearest:
         return int((similar / self._lengths).argmax())
 
     def __call__(self, source: str) -> str:
-        """Translate by copying."""
+        """Return the translation of the most similar source."""
         return self.targets[self.nearest(source)]

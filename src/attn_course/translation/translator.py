@@ -1,7 +1,7 @@
-"""A trained translator with its vocabularies: Japanese sentence in, English sentence and attention out.
+"""A trained translator with its vocabularies. Used from chapter 12.
 
-Used from chapter 12. The folder ``shipped`` beside this file holds the translator of the course, so that it works
-without network; any folder that ``attn-course train`` wrote can be loaded in its place.
+The folder ``bundled_model`` holds the translator of the course, which needs no network. Any folder of ``attn-course
+train`` can be loaded instead.
 """
 
 import re
@@ -27,54 +27,54 @@ from attn_course.translation.alignment import align_by_weights, weights_of_words
 from attn_course.translation.copying import CopyNumbers
 
 BUNDLED = Path(__file__).parent / "bundled_model"
-END = "■"  # the end of a sentence in pictures
+END = "■"  # the end of a sentence in figures
 LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
 _PATIENCE = 2.0
 _ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
 _CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
-_SPACE = "▁"  # how SentencePiece writes the space before a word
+_SPACE = "▁"  # SentencePiece's mark for a space before a word
 
 
 class Translation(NamedTuple):
-    """What was written for a sentence."""
+    """The translation of a sentence."""
 
     text: str
-    """English as people write it."""
+    """Ordinary English."""
     tokenized: str
-    """The same in lower case with spaces around punctuation, as the translator writes it and as it is scored."""
+    """The output of the model, in lower case with spaces around punctuation. This form is scored."""
     ids: list[int]
     """Ids of the pieces, without beginning and end."""
 
 
 class ScoredTranslation(NamedTuple):
-    """One of several translations of a sentence, with what it was ranked by."""
+    """One of several translations of a sentence, with its score."""
 
     translation: Translation
     log_prob: float
-    """Natural logarithm of the probability that the model gives to its pieces, the end included."""
+    """Natural logarithm of the probability that the model gives to its pieces, including the end."""
     score: float
-    """The same with the reward for each piece; the translations of a sentence are ordered by it."""
+    """``log_prob`` plus the length reward, minus the penalty of the rule. It orders the translations."""
 
 
 class WordAlignment(NamedTuple):
-    """Which word was read for which word, as far as the attention shows it."""
+    """The word alignment of a sentence pair, computed from attention weights."""
 
     source: list[str]
     """Japanese words."""
     target: list[str]
-    """English words, as they are tokenised."""
+    """English words, in tokenised form."""
     links: list[tuple[int, int]]
-    """(place of the source word, place of the target word), in the order of the target; some words have none."""
+    """(index of the source word, index of the target word), in the order of the target. Some words have no link."""
 
 
 class Translator:
     """A Transformer that translates Japanese to English.
 
     Args:
-        model: the Transformer, which is put in evaluation mode.
-        src_subwords: the pieces of its Japanese.
-        tgt_subwords: the pieces of its English.
-        src_words: whether it reads Japanese that an analyser has cut into words, or raw text.
+        model: the Transformer, which is set to evaluation mode.
+        src_subwords: the vocabulary of Japanese.
+        tgt_subwords: the vocabulary of English.
+        src_words: whether Japanese is segmented into words first.
 
     Example:
         >>> translator = Translator.load()
@@ -97,10 +97,10 @@ class Translator:
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Translator":
-        """Load the best weights of a training run, or the shipped translator.
+        """Load the best weights of a training run, or the bundled translator.
 
         Args:
-            folder: what ``attn-course train`` wrote; None for the shipped translator.
+            folder: a folder of ``attn-course train``; None for the bundled translator.
 
         Raises:
             FileNotFoundError: if the folder lacks a file that a translator needs.
@@ -132,14 +132,14 @@ class Translator:
 
         Args:
             sentences: Japanese, with or without spaces.
-            beam_size: how many hypotheses to keep; 1 is greedy search.
-            length_reward: what each token adds to the score of a hypothesis; see
-                :func:`~attn_course.decoding.beam_search`.
-            copy_numbers: whether to write digits only as :class:`~attn_course.translation.copying.CopyNumbers` allows.
+            beam_size: number of hypotheses to keep; 1 is greedy search.
+            length_reward: as in :class:`~attn_course.decoding.Beam`.
+            copy_numbers: whether to write only digits that :class:`~attn_course.translation.copying.CopyNumbers`
+                allows.
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
-            TypeError: if given one string.
+            TypeError: if ``sentences`` is a string.
         """
         ranked = self.translate_n_best(
             sentences,
@@ -157,17 +157,15 @@ class Translator:
         length_reward: float = LENGTH_REWARD,
         copy_numbers: bool = True,
     ) -> list[list[ScoredTranslation]]:
-        """All that a beam has found for each sentence, best first; the first is that of :meth:`translate`.
+        """Return all translations from the beam of each sentence, best first.
 
         Args:
-            sentences: as for :meth:`translate`.
-            beam_size: most translations of a sentence.
-            length_reward: as for :meth:`translate`.
-            copy_numbers: as for :meth:`translate`.
+            sentences, length_reward, copy_numbers: as in :meth:`translate`.
+            beam_size: maximum number of translations of a sentence.
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
-            TypeError: if given one string.
+            TypeError: if ``sentences`` is a string.
         """
         if isinstance(sentences, str):
             raise TypeError(
@@ -178,7 +176,7 @@ class Translator:
             size=beam_size,
             length_penalty=0.0,
             length_reward=length_reward,
-            patience=1.0 if beam_size == 1 else _PATIENCE,  # of one: greedy search
+            patience=1.0 if beam_size == 1 else _PATIENCE,  # a beam of 1 is greedy search
         )
         rule = CopyNumbers(self.src_subwords, self.tgt_subwords) if copy_numbers else None
         search = partial(beam_search, beam=beam, rule=rule)
@@ -192,7 +190,7 @@ class Translator:
         return ScoredTranslation(translation, hypothesis.log_prob, hypothesis.score)
 
     def read(self, sentence: str) -> list[int]:
-        """The ids of a Japanese sentence, without the end.
+        """Return the ids of a Japanese sentence, without the end.
 
         Raises:
             ValueError: if it is empty, or longer than the model can read.
@@ -209,9 +207,10 @@ class Translator:
         return ids
 
     def cut(self, sentence: str) -> list[list[str]]:
-        """The pieces that are read, together as words: the analyser's, or what comes close to them in raw text.
+        """Return the pieces of a sentence, grouped into words.
 
-        There a piece is a word, but for those of one number, and those of katakana in a row.
+        Without word segmentation, each piece counts as a word, but the pieces of a number or of a row of katakana form
+        one word.
 
         Args:
             sentence: Japanese.
@@ -221,28 +220,28 @@ class Translator:
             return self.src_subwords.cut(words(text))
         (pieces,) = self.src_subwords.cut([text])
         inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
-        cut, at = [], 0
+        groups, position = [], 0
         for piece in pieces:
-            if at in inside:
-                cut[-1].append(piece)
+            if position in inside:
+                groups[-1].append(piece)
             else:
-                cut.append([piece])
-            at += len(piece)
-        return cut
+                groups.append([piece])
+            position += len(piece)
+        return groups
 
     @torch.no_grad()
     def attend(self, sentence: str, english_ids: Sequence[int]) -> AttentionWeights:
-        """The attention weights while an English sentence is written, for each layer and head.
+        """Return the attention weights of all layers and heads for a sentence and its translation.
 
-        Rows of ``cross`` and ``decoder`` belong to the pieces that are *written*: row t is where the model looked
-        when it wrote piece t, the last row when it wrote the end.
+        In ``cross`` and ``decoder``, row t has the weights with which the model wrote piece t, and the last row those
+        with which it wrote the end.
 
         Args:
             sentence: Japanese.
-            english_ids: pieces, for instance ``Translation.ids``, or those of a reference.
+            english_ids: pieces of a translation, such as ``Translation.ids``, or of a reference.
 
         Returns:
-            Weights without the axis of the batch: ``cross`` is (layers, H, T + 1, S + 1), the ends included.
+            Weights without the batch axis. ``cross`` is (layers, H, T + 1, S + 1), including the ends.
         """
         batch = make_batch([(self.read(sentence), list(english_ids))])
         batch = batch.to(next(self.model.parameters()).device)
@@ -252,14 +251,14 @@ class Translator:
         return AttentionWeights(*(w[:, 0].cpu() for w in weights))
 
     def align(self, sentence: str, english_ids: Sequence[int]) -> WordAlignment:
-        """Which Japanese word each English word looked at most, in the last layer, its heads averaged.
+        """Link each English word to the Japanese word that it attends to most, by the mean of the last layer's heads.
 
-        That layer's weights come closest to alignments that are known; how close they come, ``attn-course evaluate
-        --corpus everyday`` measures. An English word that looked most at the end of the source has no link.
+        The last layer has the lowest alignment error rate; see ``attn-course evaluate --corpus everyday``. An English
+        word that attends most to the end of the source has no link.
 
         Args:
             sentence: Japanese.
-            english_ids: pieces, for instance ``Translation.ids``.
+            english_ids: pieces, such as ``Translation.ids``.
         """
         source = ["".join(word) for word in self.cut(sentence)]
         target = "".join(map(self._english, english_ids)).split()
@@ -276,12 +275,12 @@ class Translator:
         return WordAlignment(source, target, [(s, t) for t, s in sorted(links)])
 
     def src_pieces(self, sentence: str, *, marks: bool = True) -> list[str]:
-        """The Japanese pieces that :meth:`attend` has columns for.
+        """Return the Japanese pieces, one for each column of :meth:`attend`.
 
         Args:
             sentence: Japanese.
-            marks: whether to mark them for a picture: a dot before a piece that continues a word, and ■ for the
-                end. Without marks, each piece is what it spells, and the end is an empty string.
+            marks: whether to mark the pieces for a figure: a dot before a piece that continues a word, and ■ for the
+                end. Without marks, each piece is its characters, and the end is an empty string.
         """
         pieces = (
             f"·{piece}" if marks and k > 0 else piece
@@ -291,12 +290,12 @@ class Translator:
         return [*pieces, END if marks else ""]
 
     def tgt_pieces(self, english_ids: Sequence[int], *, marks: bool = True) -> list[str]:
-        """The English pieces that :meth:`attend` has rows for.
+        """Return the English pieces, one for each row of :meth:`attend`.
 
         Args:
-            english_ids: pieces, for instance ``Translation.ids``.
-            marks: as for :meth:`src_pieces`. Without marks, padding, beginning and end are empty strings, and an
-                unknown piece is ⁇.
+            english_ids: pieces, such as ``Translation.ids``.
+            marks: as in :meth:`src_pieces`. Without marks, padding, beginning and end are empty strings, and an unknown
+                piece is ⁇.
         """
         if not marks:
             return [*("".join(self._english(i).split()) for i in english_ids), ""]
@@ -304,12 +303,12 @@ class Translator:
         return [*(p[1:] if p.startswith(_SPACE) else f"·{p}" for p in pieces), END]
 
     def _english(self, id: int) -> str:
-        """What a piece adds to the English text; special pieces are known by their ids."""
+        """Return the text of a piece."""
         if id in (PAD_ID, BOS_ID, EOS_ID):
             return ""
         return " ⁇" if id == UNK_ID else self.tgt_subwords.piece(id).replace(_SPACE, " ")
 
 
 def _spell_japanese(sentence: str) -> str:
-    """As the corpora of the translator do, which hardly ever write a time as 9:30, but 9時30分."""
+    """Normalise Japanese as in the training corpora, where 9:30 is written 9時30分."""
     return _CLOCK.sub(r"\1時\2分", normalize_japanese(sentence))
