@@ -678,7 +678,12 @@ class Transformer(nn.Module):
             num_heads=first.self_attn.num_heads,
             num_layers=(len(module.encoder.layers), len(module.decoder.layers)),
             d_ff=first.linear1.out_features,
-            options=TransformerOptions(first.dropout.p, norm_first, tie_weights, max_len),
+            options=TransformerOptions(
+                dropout=first.dropout.p,
+                norm_first=norm_first,
+                tie_weights=tie_weights,
+                max_len=max_len,
+            ),
         ).to(first.linear1.weight)
         ours.encoder_layers = nn.ModuleList(
             map(EncoderLayer.from_torch, module.encoder.layers)
