@@ -29,9 +29,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         os.replace(unfinished, path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        message = (
-            f"{path} could not be written ({error.strerror}); the old file is unchanged"
-        )
+        message = f"{path} could not be written ({error.strerror}); the old file remains"
         raise OSError(error.errno, message) from error
 
 

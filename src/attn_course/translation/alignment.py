@@ -76,8 +76,8 @@ def align_by_weights(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
         weights: weights of words, not of pieces.
 
     Example:
-        >>> weights = torch.tensor([[0.7, 0.2], [0.1, 0.2], [0.4, 0.6]])  # the second row has most of its weight
-        elsewhere >>> sorted(align_by_weights(weights))
+        >>> weights = torch.tensor([[0.7, 0.2], [0.1, 0.2], [0.4, 0.6]])  # row 1 has most weight elsewhere
+        >>> sorted(align_by_weights(weights))
         [(0, 0), (2, 1)]
     """
     largest, indices = weights.max(dim=-1)
