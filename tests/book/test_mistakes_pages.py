@@ -34,7 +34,7 @@ def test_a_page_shows_no_edit_of_the_solution(pages):
 
 
 def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):
-    symptom = "What was handed in is something else afterwards. Your function changes the weights of the caller"
+    symptom = "The function changes its input. Your function changes the weights of the caller"
     assert f"- *changes its input*: {symptom}" in pages["mistakes_05.md"]
 
 

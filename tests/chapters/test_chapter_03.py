@@ -486,8 +486,8 @@ def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
                 return super().forward(x)
 
     text = check.scaled_dot_product.verdict(cut).text
-    assert text.startswith("Not right yet. The numbers tried are right, but no gradient comes back from out to q and k")
-    assert "comes back from out to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
+    assert text.startswith("Not right yet. The numbers are right, but no gradient flows back from out to q and k")
+    assert "flows back from out to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
 
 
 def test_the_check_of_attention_says_when_backward_would_stop():
@@ -499,7 +499,7 @@ def test_the_check_of_attention_says_when_backward_would_stop():
         return weights @ v, weights
 
     text = check.scaled_dot_product.verdict(overwrites).text
-    assert text.startswith("Not right yet. The numbers tried are right, but their gradient cannot be computed: ")
+    assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
     assert text.endswith("See section 3.7.")
 
 
@@ -538,9 +538,12 @@ class Late(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "says"),
     [
-        (Biased, "There is a bias in q_proj, v_proj: ask nn.Linear for none."),
-        (Bare, "q_proj is a Parameter; expected is an nn.Linear."),
-        (Late, "After __init__ the layer has the parameters none; expected are the weights of q_proj, k_proj, v_proj."),
+        (Biased, "There is a bias in q_proj, v_proj. Use nn.Linear(..., bias=False)."),
+        (Bare, "q_proj is a Parameter. It should be an nn.Linear."),
+        (
+            Late,
+            "After __init__, your layer has the parameters none. It should have the weights of q_proj, k_proj, v_proj.",
+        ),
     ],
 )
 def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):

@@ -332,7 +332,7 @@ def test_a_layer_that_no_gradient_reaches_is_not_right():
 
     verdict = check.MultiHead.verdict(MultiHead)
     assert not verdict.right
-    assert "No gradient can flow" in verdict.text
+    assert "No gradient flows" in verdict.text
 
 
 def test_a_mask_for_each_sequence_without_an_axis_for_the_heads_is_refused_or_silently_wrong(chapter):

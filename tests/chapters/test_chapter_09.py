@@ -503,7 +503,7 @@ def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
 
     verdict = check.decode_layer.verdict(decode_layer)
     assert not verdict.right
-    assert "layer itself is called" in verdict.text
+    assert "calls the layer itself" in verdict.text
 
 
 def test_solution_4_has_one_table_for_both_jobs():

@@ -324,7 +324,7 @@ def test_a_check_knows_the_defaults_of_the_starter_cell(name):
 
 
 def check_invites() -> str:
-    return "Put your code in the place of the dots and run this cell again."
+    return "Replace the dots by your code and run this cell again."
 
 
 def test_a_line_of_the_solution_is_seen_and_a_learners_own_is_not():

@@ -30,39 +30,39 @@ def exercise(right=weigh, trials=trials, **more):
         (
             lambda x, shift, scale, mask: weigh(x, shift[0].expand_as(shift), scale, mask),
             "the first one for all",
-            "it would be right if every number of `shift` were the first one, `shift[0]`.",
+            "the result would be right if every number of `shift` were the first one, `shift[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, mask[:1]),
             "the first one for all",
-            "it would be right if every row of `mask` were the first one, `mask[0]`.",
+            "the result would be right if every row of `mask` were the first one, `mask[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, ~mask),
             "an input read upside down",
-            "it would be right if True and False changed places in `mask`.",
+            "the result would be right if True and False were swapped in `mask`.",
         ),
         (
             lambda x, shift, scale, mask: x * scale + shift[:, None],
             "an input without effect",
-            "it would be right if `mask` were True everywhere: look at what becomes of it.",
+            "the result would be right if `mask` were True everywhere, so check where you use it.",
         ),
         (
             lambda x, shift, scale, mask: x * scale * mask,
             "an input without effect",
-            "it would be right if `shift` were 0 everywhere: look at what becomes of it.",
+            "the result would be right if `shift` were 0 everywhere, so check where you use it.",
         ),
         (
             lambda x, shift, scale, mask: weigh(scale, shift, scale, mask),
             "an input in the place of another",
-            "it would be right if `x` held what `scale` holds.",
+            "the result would be right if `x` were equal to `scale`.",
         ),
     ],
 )
 def test_a_result_that_is_right_for_other_inputs_is_told_with_their_names(answer, name, says):
     verdict = exercise().verdict(answer)
     assert verdict.mistake == name
-    told = "Not right yet. Where it is wrong, the result belongs to other inputs: "
+    told = "Not right yet. In the trials that fail, "
     assert verdict.text.startswith(f"{told}{says}\n")
 
 
@@ -82,7 +82,7 @@ def test_axes_that_changed_places_and_a_reshape_in_the_place_of_a_transpose_are_
     product = exercise(lambda a, w: w @ a.mT, tables)
     verdict = product.verdict(lambda a, w: w @ a.reshape(5, 3))
     assert verdict.mistake == "an input reshaped instead of transposed"
-    assert "if the numbers of `a` stood in another order" in verdict.text
+    assert "if the numbers of `a` were in another order" in verdict.text
 
 
 def numbers(draw):
@@ -97,23 +97,23 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * width**2 + bias,
             "an input in the place of another",
-            "if `heads` held what `width` holds",
+            "if `heads` were equal to `width`",
         ),
-        (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "changed places"),
+        (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "were swapped"),
         (
             lambda width, heads, bias: width * heads**2 + (not bias),
             "an input read upside down",
-            "if `bias` were False where it is True",
+            "if `bias` were inverted",
         ),
         (
             lambda width, heads, bias: width * 2**2 + bias,
             "an input without effect",
-            "it would be right if `heads` were 2 in every call: look at what becomes of it.",
+            "the result would be right if `heads` were 2 in every call, so check where you use it.",
         ),
         (
             lambda width, heads, bias: width * (heads + 1) ** 2 + bias,
             "an input off by one",
-            "it would be right if `heads` were 1 larger.",
+            "the result would be right if `heads` were 1 larger.",
         ),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet
         ...
 
     assert check.scaled_scores.verdict(forgets).text == (
-        "Not right yet. scaled_scores returns None, and has to return what it has found."
+        "Not right yet. scaled_scores returns None. Return the result."
     )
     assert check.scaled_scores.verdict(waits).text.startswith("Not written yet: scaled_scores returns None.")
 
@@ -147,12 +147,12 @@ def test_the_random_state_is_as_before():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, and is a list of 3."),
-        (lambda q, k: (q @ k.mT).cpu().numpy(), "scores must be a tensor, and is a NumPy array."),
+        (lambda q, k: (q @ k.mT).tolist(), "scores must be a tensor, but it is a list of 3."),
+        (lambda q, k: (q @ k.mT).cpu().numpy(), "scores must be a tensor, but it is a NumPy array."),
         (lambda q, k: q @ k.mT.half().to(q), None),
         (lambda q, k: (q @ k.mT)[1:] / 7**0.5, "The shape of scores is (2, 5), expected (3, 5)."),
         (lambda q, k: (q.double() @ k.double().mT) / 7**0.5, "The type of scores is torch.float64, expected"),
-        (lambda q, k: torch.zeros(3, 5, device="meta"), "on the device meta, and the inputs are on"),
+        (lambda q, k: torch.zeros(3, 5, device="meta"), "on the device meta, but the inputs are on"),
         (lambda q, k: torch.full((3, 5), float("nan")), "scores[0, 0] is nan, expected"),
         (lambda q: q, "stops with TypeError:"),
     ],
@@ -182,7 +182,7 @@ def test_of_an_input_that_was_changed_it_is_said_what_is_found_there(turn, found
 
     text = check.scaled_scores.verdict(changes_k).text
     assert text.endswith(
-        f"changes k, which it was given, in place. Whoever called it finds {found} there afterwards: work on a copy."
+        f"changes k, which it was given, in place. After the call, the caller finds {found} there. Work on a copy."
     )
 
 
@@ -265,18 +265,22 @@ def exercise_on_numbers(right, **more):
     ("right", "answer", "says"),
     [
         (lambda n: n + 1, lambda n: n, "result is 3, expected 4."),
-        (lambda n: n + 1, lambda n: n + 1.0, "result must be of the type int, and is the float 4.0; // divides"),
-        (lambda n: n + 1, lambda n: torch.tensor(n + 1), "result must be a Python int, and is a tensor of one number"),
+        (lambda n: n + 1, lambda n: n + 1.0, "result must be an int, but it is the float 4.0. Use //"),
+        (
+            lambda n: n + 1,
+            lambda n: torch.tensor(n + 1),
+            "must be a Python int, but it is a tensor of one number",
+        ),
         (lambda n: n / 2, lambda n: n / 2 + 1e-3, "result is 1.501, expected 1.5."),
-        (lambda n: n > 3, lambda n: int(n > 3), "result must be of the type bool, and is 0."),
+        (lambda n: n > 3, lambda n: int(n > 3), "result must be of the type bool, but it is 0."),
         (lambda n: "x" * n, lambda n: "x", "result is 'x', expected 'xxx'."),
-        (lambda n: (n, n), lambda n: n, "It returns 3; expected are 2 results, a and b."),
+        (lambda n: (n, n), lambda n: n, "Your function returns 3. Return 2 results: a and b."),
         (
             lambda n: (n, n),
             lambda n: torch.ones(2, n),
-            "It returns one tensor of the shape (2, 3); expected are 2 results",
+            "Your function returns one tensor of the shape (2, 3). Return 2 results",
         ),
-        (lambda n: (n, n), lambda n: (n, n, n), "It returns 3 results; expected are 2, a and b."),
+        (lambda n: (n, n), lambda n: (n, n, n), "Your function returns 3 results. Return 2: a and b."),
         (lambda n: (n, n), lambda n: (n, -n), "b is -3, expected 3."),
     ],
 )
@@ -400,7 +404,7 @@ def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
         return (1 - z) * h + z * torch.tanh(xn + (xr + hr) * hn)
 
     text = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped).text
-    assert text.startswith("Not right yet. Two mistakes together give this result. One: ")
+    assert text.startswith("Not right yet. Two mistakes together explain this result. One: ")
     for name in ("gates without sigmoid", "keeps what it should replace"):
         assert check.gru_step.mistakes[name].says in text
 
@@ -416,11 +420,8 @@ def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():
     assert verdict.mistake == "a constant factor"  # of the right scores, which says as much
     verdict = exercise.verdict(lambda q, k: (q @ k.mT / q.size(-1)).mT)
     assert verdict.mistake == "no root"
-    assert (
-        "Two mistakes together give this result. One: No root. See section 3.4. The other, on top of it: "
-        in verdict.text
-    )
-    assert "axes -1 and -2 of scores have changed places" in verdict.text
+    assert "Two mistakes together explain this result. One: No root. See section 3.4. The other: " in verdict.text
+    assert "axes -1 and -2 are swapped" in verdict.text
 
 
 # -- How an answer is called and made ----------------------------------------------------------------
@@ -436,10 +437,10 @@ def test_a_default_that_the_first_line_does_not_give_is_told():
     assert exercise.verdict(lambda n: 2 * n).right
     verdict = exercise.verdict(lambda n, factor=3: n * factor)
     assert verdict.mistake == "another default"
-    assert "`factor` has the default 3, and the exercise's first line says factor=2." in verdict.text
+    assert "`factor` has the default 3, but the first line of the exercise has factor=2." in verdict.text
     verdict = exercise.verdict(lambda n, factor: n * factor)
     assert verdict.mistake == "another default"
-    assert "`factor` has no default, and the exercise's first line says factor=2." in verdict.text
+    assert "`factor` has no default, but the first line of the exercise has factor=2." in verdict.text
     by_name = dataclasses.replace(exercise, use=lambda answer, n: answer(n, more=1))
     verdict = by_name.verdict(lambda n, factor=3, *, more=0: n * factor + more)
     assert verdict.mistake == "another default"
@@ -453,7 +454,7 @@ def test_a_default_that_no_trial_uses_is_told_once_all_is_right():
     exercise = Exercise("scaled_by", trials, scaled_by, {})
     verdict = exercise.verdict(lambda n, factor=1: n * factor)
     assert not verdict.right
-    assert verdict.text.startswith("Not right yet. All is right but for one thing: `factor` has the default 1, ")
+    assert verdict.text.startswith("Not right yet. Only one thing is wrong: `factor` has the default 1, ")
     assert exercise.verdict(lambda n, factor=1: n + factor).mistake is None
 
 
@@ -491,44 +492,52 @@ def exercise_on_tensors(right, **more):
     [
         (lambda x: -x, "sign forgotten", "Every number in result has the wrong sign."),
         (lambda x: 3 * x, "a constant factor", "Every number in result is 3 times what it should be."),
-        (lambda x: x * x.size(-1), "a constant factor", "is 5 times what it should be, in another trial 7 times."),
+        (lambda x: x * x.size(-1), "a constant factor", "is 5 times what it should be, and 7 times in another trial."),
         (lambda x: x - 0.5, "a constant added", "Every number in result is too small by 0.5."),
-        (lambda x: x.mT, "axes in another order", "axes -1 and -2 of result have changed places"),
-        (lambda x: x.flip(-2), "in the reverse order", "along axis -2 they stand in the reverse order"),
-        (lambda x: x.roll(1, -1), "shifted by one place", "along axis -1 they stand one place too late"),
+        (lambda x: x.mT, "axes in another order", "axes -1 and -2 are swapped"),
+        (lambda x: x.flip(-2), "in the reverse order", "their order along axis -2 is reversed"),
+        (lambda x: x.roll(1, -1), "shifted by one place", "they are shifted one place to the right along axis -1"),
         (
             lambda x: x.mT.reshape(x.shape),
             "numbers in other places",
-            "are right, and not in their places",
+            "are right, but they are in the wrong places",
         ),
         (
             lambda x: x.reshape(x.mT.shape),
             "another shape",
-            "in the right order, and the shape is (5, 3), expected (3, 5)",
+            "in the right order, but the shape is (5, 3), expected (3, 5)",
         ),
         (lambda x: x[..., 1:], "places missing", "along axis -1 the first one is missing"),
-        (lambda x: torch.cat([x, x, x[..., :1, :]], -2), "places too many", "with 4 more behind them along axis -2"),
-        (lambda x: x[..., :1].expand_as(x), "the same in all places of an axis", "the first of them, which is right"),
-        (lambda x: F.pad(x[..., :-1], (1, 0)), "shifted by one place", "along axis -1 one place too late"),
-        (lambda x: x.clamp(max=0.25), "cut off at a bound", "above 0.25 is lowered to 0.25"),
-        (lambda x: x.round(decimals=2), "rounded", "rounded to 2 digits behind the point"),
+        (
+            lambda x: torch.cat([x, x, x[..., :1, :]], -2),
+            "places too many",
+            "4 extra after them along axis -2",
+        ),
+        (lambda x: x[..., :1].expand_as(x), "the same in all places of an axis", "the first entry, which is right"),
+        (lambda x: F.pad(x[..., :-1], (1, 0)), "shifted by one place", "one place too late along axis -1"),
+        (lambda x: x.clamp(max=0.25), "cut off at a bound", "above 0.25 is lowered to this bound"),
+        (lambda x: x.round(decimals=2), "rounded", "rounded to 2 decimal places"),
         (
             lambda x: x.softmax(-1),
             "a step too many",
-            "A softmax over axis -1 of the right numbers gives those in result.",
+            "result is the right result after a softmax over axis -1",
         ),
         (
             lambda x: x.cumsum(-2),
             "a step too many",
-            "A running sum along axis -2 of the right numbers gives those in result.",
+            "result is the right result after a cumulative sum along axis -2",
         ),
-        (lambda x: x * x[..., :1].sigmoid(), "a factor for each row", "the right one times a number of its own"),
-        (lambda x: x + x[..., :1].sigmoid(), "an amount added to each row", "the right one plus a number of its own"),
+        (lambda x: x * x[..., :1].sigmoid(), "a factor for each row", "the right row times a factor that differs"),
+        (
+            lambda x: x + x[..., :1].sigmoid(),
+            "an amount added to each row",
+            "plus a constant that differs",
+        ),
         (lambda x: x[..., None], "an axis too many", "(3, 5, 1), expected (3, 5)"),
-        (lambda x: (x, x), "more than the result", "The first of what it returns is right; return it alone"),
+        (lambda x: (x, x), "more than the result", "The first result is right. Return it alone"),
         (lambda x: x.exp(), "a function too many or too few", "is the exponential of what it should be"),
-        (lambda x: x.sum(-1), "added up over an axis", "the right ones added up over axis -1"),
-        (lambda x: x.mean(-2), "averaged over an axis", "the right ones averaged over axis -2"),
+        (lambda x: x.sum(-1), "added up over an axis", "result is added up over axis -1"),
+        (lambda x: x.mean(-2), "averaged over an axis", "result is averaged over axis -2"),
     ],
 )
 def test_what_all_wrong_results_have_in_common_is_named(answer, name, says):
@@ -547,10 +556,10 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
 @pytest.mark.parametrize(
     ("right", "answer", "name", "says"),
     [
-        (lambda x: x.softmax(-1), lambda x: x, "a step missing", "A softmax over axis -1 would make the right numbers"),
-        (lambda x: x.relu(), lambda x: x, "a step missing", "would make the right numbers of those in result"),
-        (lambda x: x.sin(), lambda x: x.sin() + x, "an input added", "result is the right one plus `x`."),
-        (lambda x: x.sin(), lambda x: x.sin() * x, "an input added", "result is the right one times `x`."),
+        (lambda x: x.softmax(-1), lambda x: x, "a step missing", "result lacks one step: a softmax over axis -1."),
+        (lambda x: x.relu(), lambda x: x, "a step missing", "result lacks one step: a ReLU."),
+        (lambda x: x.sin(), lambda x: x.sin() + x, "an input added", "result is the right result plus `x`."),
+        (lambda x: x.sin(), lambda x: x.sin() * x, "an input added", "result is the right result times `x`."),
         (
             lambda x: x[..., :1, :],
             lambda x: x[..., :1, :].expand_as(x),
@@ -561,23 +570,33 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
         (lambda x: x > 0, lambda x: x > -0.5, "True too often", "Every False in result is right"),
         (lambda x: x.sum().item(), lambda x: x.sum(), "a tensor for a number", "item() makes one"),
         (lambda x: x.sum(), lambda x: x.sum().item(), "an array or a list for a tensor", "a Python number instead"),
-        (lambda x: x.size(-1), lambda x: x.size(-1) / 1, "type not kept", "// divides whole numbers"),
+        (lambda x: x.size(-1), lambda x: x.size(-1) / 1, "type not kept", "Return an int, as // does."),
         (
             lambda x: [*x.shape],
             lambda x: (*x.shape,),
             "something else for a list",
-            "it is a tuple; asked for is a list",
+            "result is a tuple. Return a list",
         ),
         (
             lambda x: [*x.shape],
             lambda x: [*x.shape[:-1]],
             "places missing",
-            "right as far as it goes, and ends too early",
+            "begins right, but it ends too early",
         ),
-        (lambda x: [*x.shape], lambda x: [*x.shape, 1], "places too many", "and then goes on: it ends too late"),
-        (lambda x: [*x.shape, 1], lambda x: [1, *x.shape[::-1]], "in the reverse order", "in the reverse order"),
-        (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "returns None, and has to return"),
-        (lambda x: x.sin(), lambda x: x.abs().sin(), "an input changed first", "below 0 had lost their sign"),
+        (
+            lambda x: [*x.shape],
+            lambda x: [*x.shape, 1],
+            "places too many",
+            "it has extra elements at the end",
+        ),
+        (lambda x: [*x.shape, 1], lambda x: [1, *x.shape[::-1]], "in the reverse order", "order is reversed"),
+        (lambda x: x.sin(), lambda x: [x.sin()].clear(), "nothing returned", "returns None. Return the result."),
+        (
+            lambda x: x.sin(),
+            lambda x: x.abs().sin(),
+            "an input changed first",
+            "`x` had lost their sign",
+        ),
     ],
 )
 def test_what_is_done_too_much_or_too_little_is_named(right, answer, name, says):
@@ -601,7 +620,7 @@ def test_what_an_answer_keeps_from_one_call_to_the_next_is_found():
     for answer in (adds_up, remembers):
         verdict = exercise.verdict(answer)
         assert verdict.mistake == "something kept between calls", verdict.text
-        assert "Called once more with the same inputs, table returns something else" in verdict.text
+        assert "With the same inputs, a second call of table returns another result" in verdict.text
 
 
 def test_a_result_that_a_later_call_changes_and_a_call_that_cannot_be_made_again_are_found():
@@ -619,10 +638,10 @@ def test_a_result_that_a_later_call_changes_and_a_call_that_cannot_be_made_again
     exercise = exercise_on_tensors(lambda x: 2 * x)
     verdict = exercise.verdict(shares)
     assert verdict.mistake == "something kept between calls"
-    assert "What table returned is something else after the next calls" in verdict.text
+    assert "Later calls change the result of an earlier call of table" in verdict.text
     verdict = exercise.verdict(stops)
     assert verdict.mistake == "something kept between calls"
-    assert "Called once more with the same inputs, table stops with RuntimeError: a second time" in verdict.text
+    assert "With the same inputs, a second call of table stops with RuntimeError: a second time" in verdict.text
 
 
 def test_a_factor_is_not_said_of_a_trial_that_has_another():
@@ -646,7 +665,7 @@ def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
 
     verdict = exercise_on_tensors(zeros_and_ones).verdict(lambda x: zeros_and_ones(x).round())
     assert verdict.mistake == "0 in some places"
-    assert verdict.text.startswith("Not right yet. result is right but for some places that are 0.")
+    assert verdict.text.startswith("Not right yet. result is right except for some places that are 0.")
 
 
 def test_a_type_of_all_numbers_is_named():
@@ -658,7 +677,7 @@ def test_a_type_of_all_numbers_is_named():
     two = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
     verdict = two.verdict(lambda x: (x, x.exp().double()))
     assert verdict.mistake == "type not kept"
-    assert "The numbers in b are right and have the wrong type, torch.float64" in verdict.text
+    assert "The numbers in b are right, but their type is torch.float64" in verdict.text
 
 
 def test_right_numbers_in_an_array_or_a_list_are_named():
@@ -683,7 +702,7 @@ def test_a_sign_is_seen_where_most_numbers_are_nan():
 def test_several_results_in_the_wrong_order_or_alone_are_named():
     exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
     assert exercise.verdict(lambda x: (x.exp(), x)).mistake == "results swapped"
-    assert "asked for are 2 results, a and b" in exercise.verdict(lambda x: x.exp()).text
+    assert "The function returns only b. Return 2 results, a and b" in exercise.verdict(lambda x: x.exp()).text
 
 
 @pytest.mark.parametrize(
@@ -692,11 +711,11 @@ def test_several_results_in_the_wrong_order_or_alone_are_named():
         (lambda x: (x, x.sin()), "a right, b not."),
         (
             lambda x: (x, torch.cat([x[:1].exp(), x[1:].sin()])),
-            "a right, b not. b is right at index 0 of axis 0, and wrong from the second on.",
+            "a right, b not. b is right only at index 0 of axis 0.",
         ),
         (
             lambda x: (x, torch.cat([x[:-1].exp(), x[-1:] * torch.nan])),
-            "a right, b not. b is right but for the places that are nan.",
+            "a right, b not. b is right except for the places that are NaN.",
         ),
     ],
 )
@@ -720,8 +739,8 @@ def test_a_factor_rounded_to_float32_is_accepted_and_told():
     text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).text
     assert text.startswith("Right. Tried: ")
     assert text.endswith(
-        "In float64 its last digits differ: something inside is float32, as the root of torch.tensor(7) is, "
-        "or a small number is added that is not in the formula."
+        "In float64 the last digits differ. Either a tensor in your code is float32, such as the root of "
+        "torch.tensor(7), or your code adds a small number that is not in the formula."
     )
     assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).text
 
@@ -737,10 +756,10 @@ def test_a_factor_rounded_to_float32_is_accepted_and_told():
 def test_numbers_that_go_through_float32_are_refused_where_the_text_asks_for_float64(answer):
     said = check.scaled_scores.verdict(answer)
     assert said.right
-    assert "\nIn float64 its last digits differ" in said.text
+    assert "\nIn float64 the last digits differ" in said.text
     verdict = dataclasses.replace(check.scaled_scores, float64=True).verdict(answer)
     assert verdict.mistake == "float32 inside"
-    assert "In float64 scaled_scores is right to float32's precision only" in verdict.text
+    assert "In float64 scaled_scores is right only to the precision of float32" in verdict.text
     assert "of your cell" in verdict.text
 
 
@@ -780,11 +799,15 @@ LAYER = Exercise(
 @pytest.mark.parametrize(
     ("between", "name", "says"),
     [
-        (lambda x: x.detach(), "no gradient", "no gradient comes back to x and proj.weight and proj.bias"),
-        (lambda x: torch.from_numpy(x.detach().numpy()), "no gradient", "no gradient comes back to x"),
+        (lambda x: x.detach(), "no gradient", "no gradient flows back to x and proj.weight and proj.bias"),
+        (lambda x: torch.from_numpy(x.detach().numpy()), "no gradient", "no gradient flows back to x"),
         (lambda x: x - x.detach() * 0.5 + x.detach() * 0.5, None, "Right."),
         (lambda x: x / 2 + x.detach() / 2, "half", "Half. See section 1.1."),
-        (lambda x: 3 * x - 2 * x.detach(), "wrong gradient", "but the gradient is not. First difference: the gradient"),
+        (
+            lambda x: 3 * x - 2 * x.detach(),
+            "wrong gradient",
+            "the gradient is wrong. First difference: the gradient",
+        ),
     ],
 )
 def test_a_layer_is_held_to_its_gradients(between, name, says):
@@ -942,4 +965,4 @@ def test_what_is_written_into_a_parameter_without_no_grad_is_explained():
 
     verdict = exercise_on_numbers(lambda n: n).verdict(writes)
     assert verdict.mistake == "parameter changed under autograd"
-    assert "unless you say that no gradient is wanted" in verdict.text
+    assert "outside torch.no_grad()" in verdict.text

@@ -52,7 +52,7 @@ def test_all_edits_are_made_at_once():
 def test_two_edits_of_two_parts_are_found_together():
     exercise = exercise_with(add={"- shift": "+ shift"}, forget={" * factor": ""}, double={"- shift": "- 2 * shift"})
     text = exercise.verdict(lambda number, factor, shift: number + shift).text
-    together = "Two mistakes together give this result. One: It adds. See section 1.1. The other: It forgets."
+    together = "Two mistakes together explain this result. One: It adds. See section 1.1. The other: It forgets."
     assert text == f"Not right yet. {together} See section 1.1."
     add, forget, double = (mistake.answer for mistake in exercise.mistakes.values())
     assert add.together_with(forget)(7, 3, 2) == 9

@@ -41,15 +41,15 @@ def _demand_gradients(out, leaves, expected):
             gradients = torch.autograd.grad(out.square().sum(), list(leaves.values()), allow_unused=True)
         except RuntimeError as error:
             raise Remark(
-                f"The numbers tried are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
+                f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
                 f"section 3.7.",
                 NO_GRADIENT,
             ) from error
     missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
     if missed:
         raise Remark(
-            f"The numbers tried are right, but no gradient comes back from out to {' and '.join(missed)}, "
-            "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor leave the computation. "
+            f"The numbers are right, but no gradient flows back from out to {' and '.join(missed)}, "
+            "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor cut the graph. "
             "See section 3.7.",
             NO_GRADIENT,
         )
@@ -57,8 +57,8 @@ def _demand_gradients(out, leaves, expected):
     for name, found, right in zip(leaves, gradients, wanted, strict=True):
         if not torch.allclose(found, right, rtol=1e-3, atol=1e-3 * (1 + float(right.abs().max()))):
             raise Remark(
-                f"The numbers tried are right, but the gradient that comes back from out to {name} is not: everything "
-                "that the formula makes of q, k and v has to stay in the computation. See section 3.7.",
+                f"The numbers are right, but the gradient from out to {name} is wrong. Every step from q, k and v to "
+                "out must stay in the graph. See section 3.7.",
                 WRONG_GRADIENT,
             )
 
@@ -248,7 +248,7 @@ def _apply_as_layer(answer, W, x):
     if layer is None:
         return None
     if not isinstance(layer, nn.Linear):
-        raise Remark(f"as_linear must return an nn.Linear, and returns a {type(layer).__name__}. See section 3.20.")
+        raise Remark(f"as_linear must return an nn.Linear, but it returns a {type(layer).__name__}. See section 3.20.")
     before = layer(x).detach()
     W_before = W.clone()
     W.zero_()  # the layer must not notice
@@ -421,16 +421,16 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     if found is None:
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
-        raise Remark(f"There is a bias in {', '.join(biases)}: ask nn.Linear for none. See section 3.8.")
+        raise Remark(f"There is a bias in {', '.join(biases)}. Use nn.Linear(..., bias=False). See section 3.8.")
     if set(names) != set(_PROJECTIONS):
         raise Remark(
-            f"After __init__ the layer has the parameters {', '.join(names) or 'none'}; "
-            f"expected are the weights of {', '.join(_PROJECTIONS)}. See section 3.8."
+            f"After __init__, your layer has the parameters {', '.join(names) or 'none'}. "
+            f"It should have the weights of {', '.join(_PROJECTIONS)}. See section 3.8."
         )
     projections = [getattr(layer, name) for name in _PROJECTIONS]
     for name, projection in zip(_PROJECTIONS, projections, strict=True):
         if not isinstance(projection, nn.Linear):
-            raise Remark(f"{name} is a {type(projection).__name__}; expected is an nn.Linear. See section 3.8.")
+            raise Remark(f"{name} is a {type(projection).__name__}. It should be an nn.Linear. See section 3.8.")
     try:
         expected = attention(*(projection(x) for projection in projections))
     except Exception:  # widths that do not fit: what the layer returned says more
@@ -441,8 +441,8 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
         _demand_no_memory(layer, projections, x.flip(-1))
     elif any(not torch.equal(now, before[name]) for name, now in layer.state_dict().items() if name in before):
         raise Remark(
-            "A forward pass changes what the layer holds, so that the next one returns something else for the same x. "
-            "See section 3.7.",
+            "A forward pass changes a value in your layer, so the next forward pass returns another result for the "
+            "same x. See section 3.7.",
             KEPT_BETWEEN_CALLS,
         )
     return found
@@ -451,8 +451,8 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
 def _demand_no_memory(layer, projections, x):
     if not _agrees(layer(x), attention(*(projection(x) for projection in projections))):
         raise Remark(
-            "What the layer returns for an x is not what it returns for it after it was called with another: something "
-            "is kept from one call to the next. See section 3.7.",
+            "Your layer returns another result for the same x after a call with another x. It must keep nothing "
+            "from one call to the next. See section 3.7.",
             KEPT_BETWEEN_CALLS,
         )
 

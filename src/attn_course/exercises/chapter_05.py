@@ -121,12 +121,12 @@ def _drop_and_describe(answer, weights, p, training):
         return None
     if not isinstance(dropped, Tensor) or dropped.shape != before.shape or dropped.dtype != before.dtype:
         raise Remark(
-            "drop_weights must return a tensor of the shape and type of its weights, "
+            "drop_weights must return a tensor with the shape and type of `weights`, "
             f"{tuple(before.shape)} and {before.dtype}. See section 5.6."
         )
     if not _sends_back(answer, before, p, training):
         raise Remark(
-            "No gradient comes back to the weights. What leads out of the graph: detach, data, no_grad, NumPy, a "
+            "No gradient flows back to the weights. These things cut the graph: detach, data, no_grad, NumPy, and a "
             "tensor made anew. See section 5.6.",
             NO_GRADIENT,
         )
@@ -598,8 +598,8 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
     if shapes != expected:
         have = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
         raise Remark(
-            f"The layer has the parameters {have}; expected are the weights of {', '.join(_PROJECTIONS)}, "
-            f"each {(d_out, d_in)}. See section 5.7."
+            f"Your layer has the parameters {have}. It should have the weights of {', '.join(_PROJECTIONS)}, "
+            f"each with the shape {(d_out, d_in)}. See section 5.7."
         )
     set_parameters(layer).train(training)
     if dropout:

@@ -100,14 +100,14 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
     have = {name.rpartition(".")[0] for name, _ in layer.named_parameters()}
     if not set(_PROJECTIONS) <= have <= set(_LAYERS):
         raise Remark(
-            f"The layer has the parameters of {', '.join(sorted(have)) or 'no layer'}; "
-            f"expected are those of {', '.join(_LAYERS)}. See section 6.4."
+            f"Your layer has the parameters of {', '.join(sorted(have)) or 'no layer'}. "
+            f"It should have the layers {', '.join(_LAYERS)}. See section 6.4."
         )
     out = result[0] if isinstance(result, tuple | list) and result else result
     if isinstance(out, Tensor) and not out.requires_grad:
         raise Remark(
-            "No gradient can flow from the output to the projections, and such a layer cannot learn. What leads out of "
-            "the graph: no_grad, detach, .data, NumPy, a tensor made anew. See section 6.4."
+            "No gradient flows from the output to the projections, so the layer cannot learn. These things cut "
+            "the graph: no_grad, detach, .data, NumPy, and a new tensor made from values. See section 6.4."
         )
     if x.dtype == torch.float64 and mask.dim() == 2:
 
@@ -129,8 +129,8 @@ _REMEMBERS = (
     "A mask belongs to one call, so do not store it in `self`. See section 6.4."
 )
 _KEEPS_SOMETHING = (
-    "Called once more with another x, the layer returns something else than a layer that is new: nothing of a call may "
-    "stay in the layer. See section 6.4."
+    "After a call with one x, a call with another x differs from a new layer. A layer must keep nothing from one call "
+    "to the next. See section 6.4."
 )
 
 
@@ -276,13 +276,13 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
         raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.13.")
     if not all(parameter.requires_grad for parameter in three.parameters()):
         raise Remark(
-            "Afterwards the three learn no longer: `requires_grad` of their parameters is False, and they should stay "
-            "as they are. See section 6.14.",
+            "Your function sets `requires_grad` of the three layers to False. The layers must stay unchanged. "
+            "See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if any(parameter.is_inference() for parameter in fused.parameters()):
         raise Remark(
-            "The layer was made in inference_mode, so that it cannot be trained: no_grad is enough. See section 6.13.",
+            "Your function makes the layer in inference_mode, so it cannot be trained. Use no_grad. See section 6.13.",
             NO_GRADIENT,
         )
     qkv = fused(x).detach()
@@ -433,20 +433,20 @@ def _move_and_attend(answer, d_model, num_heads, x):
         return None
     if layer.out_proj.weight.dtype != x.dtype:
         raise Remark(
-            f"The layer is of the type {layer.out_proj.weight.dtype} afterwards, and it was of the type {x.dtype}: the "
-            "module should get copies, and the layer stay as it is. See section 6.14.",
+            f"Your function changes the type of the layer from {x.dtype} to {layer.out_proj.weight.dtype}. Give the "
+            "module copies of the weights and leave the layer unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not layer.training or not all(parameter.requires_grad for parameter in layer.parameters()):
         raise Remark(
-            "Afterwards the layer is in the mode of `eval()`, or `requires_grad` of a parameter is False: the module "
-            "should get copies, and the layer stay as it is. See section 6.14.",
+            "Your function puts the layer into evaluation mode or sets `requires_grad` of a parameter to False. Give "
+            "the module copies of the weights and leave the layer unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not all(torch.equal(tensor, given[name]) for name, tensor in layer.state_dict().items()):
         raise Remark(
-            "The layer has other numbers afterwards: the module should get copies, and the layer stay as it is. See "
-            "section 6.14.",
+            "Your function changes the weights of the layer. Give the module copies of the weights and leave the layer "
+            "unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not isinstance(theirs, nn.MultiheadAttention):
@@ -454,13 +454,12 @@ def _move_and_attend(answer, d_model, num_heads, x):
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
         raise Remark(
-            f"The nn.MultiheadAttention has no {' and no '.join(missing)}; "
-            "make it with biases, and with the layer's width for queries, keys and values. See section 6.14."
+            f"The nn.MultiheadAttention has no {' and no '.join(missing)}. "
+            "Make it with biases and with the layer's width for queries, keys and values. See section 6.14."
         )
     if not all(moved[name].requires_grad for name in _MOVED):
         raise Remark(
-            "`requires_grad` of the module's parameters is False: it should be trained as the layer is. See section "
-            "6.14.",
+            "`requires_grad` of the module's parameters is False, so the module cannot be trained. See section 6.14.",
             NO_GRADIENT,
         )
     moved = [moved[name].detach().clone() for name in _MOVED]

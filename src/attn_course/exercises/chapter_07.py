@@ -274,17 +274,16 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
     out = block(x, first, second, first_mask=first_mask, second_mask=second_mask)
     if first.shape == second.shape and _are_tensors_apart(out, block(x, first, second, first_mask, second_mask)):
         raise Remark(
-            "`block(x, first, second, first_mask, second_mask)` is something else than the same call with the masks by "
-            "name: the first mask should come in front of the second, as in the exercise's first lines. See section "
-            "7.4."
+            "`block(x, first, second, first_mask, second_mask)` differs from the same call with the masks passed by "
+            "name. The first mask must come before the second, as in the first lines of the exercise. See section 7.4."
         )
     if x.dtype != torch.float64:
         return out
     fresh = set_parameters(answer(d_model, num_heads, d_first, d_second).to(x))
     if _are_tensors_apart(block(x, 2 * first, 2 * second), fresh(x, 2 * first, 2 * second)):
         raise Remark(
-            "After a call with masks, a call with other memories and without masks returns something else than in a "
-            "block that is new: nothing of a call may stay in the block. See section 7.4.",
+            "After a call with masks, a call with other memories and without masks differs from a new block. A block "
+            "must keep nothing from one call to the next. See section 7.4.",
             KEPT_BETWEEN_CALLS,
         )
     return out

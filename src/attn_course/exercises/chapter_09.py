@@ -179,8 +179,8 @@ def _from_its_parts(answer, layer, x, memory, memory_mask):
         found = answer(layer, x, memory, memory_mask)
     if called:
         raise Remark(
-            "layer itself is called here. Use its parts: three sublayers, each with its norm and its addition. "
-            "See section 9.6."
+            "Your function calls the layer itself. Use its parts: three sublayers, each with its norm and its "
+            "addition. See section 9.6."
         )
     return found
 
@@ -266,7 +266,7 @@ def _reaches(out, tensors):
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
-        raise Remark("TiedTable has to be an nn.Module, so that its table is trained. See section 9.18.")
+        raise Remark("TiedTable must be an nn.Module, so that its table is trained. See section 9.18.")
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
     spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
@@ -281,8 +281,8 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
             or "no parameter at all (what is computed from a Parameter is a plain tensor again)"
         )
         raise Remark(
-            f"There has to be a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
-            f"and there is {has}. See section 9.18."
+            f"TiedTable must have a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
+            f"but it has {has}. See section 9.18."
         )
     count = sum(p.numel() for p in table.parameters())
     answer(3, 4 * d_model)  # another table, of which the first must know nothing
@@ -366,8 +366,7 @@ def _count(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
 def _from_the_sizes(answer, src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     def refuse(module, *_, **__):
         raise Remark(
-            f"A {type(module).__name__} is made here: compute from the sizes alone, without making one. See section "
-            "9.23."
+            f"Your function makes a {type(module).__name__}. Compute the number from the sizes alone. See section 9.23."
         )
 
     with mock.patch.object(nn.Module, "__init__", refuse):

@@ -26,7 +26,7 @@ def _stays(name, found, answer, *others):
         answer(*others)
     if str(found) != before:
         raise Remark(
-            f"What {name} returned is something else after the next call: each call has to make its own result.",
+            f"The next call changes the result of {name}. Each call must create its own result.",
             KEPT_BETWEEN_CALLS,
         )
 
@@ -240,13 +240,11 @@ def _round_text(answer, cut):
     _stays("merge_step", found, answer, {("は", "な"): 1})
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple) and isinstance(pair[1], int):
-        raise Remark(
-            "The first result holds the pair together with its count; asked for is the pair alone. See section 10.5."
-        )
+        raise Remark("Your first result contains the pair and its count. Return only the pair. See section 10.5.")
     if not isinstance(pair, tuple | list | str) or not all(isinstance(piece, str) for piece in pair):
         raise Remark("The first result must be the pair, a tuple of two strings. See section 10.5.")
     if not isinstance(merged, dict):
-        raise Remark("The second result must be a dict, as `cut` is. See section 10.5.")
+        raise Remark("The second result must be a dict, like `cut`. See section 10.5.")
     kind = {str: "one string ", list: "a list "}.get(type(pair), "")
     words = [
         f"{_word_text(pieces)} {repr(count) if isinstance(count, str) else count}" for pieces, count in merged.items()
@@ -576,7 +574,7 @@ def _described(answer, lengths, max_cells):
         )
     _stays("fill_buckets", found, answer, [2, 2, 2], 2)
     if not all(_is_whole(i) for bucket in found for i in bucket):
-        raise Remark("The indices must be whole numbers, the places of the sentences in `lengths`. See section 10.7.")
+        raise Remark("The indices must be integers, the positions of the sentences in `lengths`. See section 10.7.")
     found = [[int(i) for i in bucket] for bucket in found]
     indices = [i for bucket in found for i in bucket]
     # Indices that are none come last, whatever they are.

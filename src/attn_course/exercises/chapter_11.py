@@ -387,8 +387,8 @@ def _train_and_look(answer, losses, width):
     except UnboundLocalError:
         if min(losses) > 0 and run_epoch.epoch == len(losses):
             raise Remark(
-                "A name has no value after the last epoch. Where no loss is below the number that the lowest starts "
-                "with, nothing is kept: start with infinity. See section 11.8."
+                "A variable has no value after the last epoch, because no loss was below your initial lowest loss. "
+                "Start with infinity. See section 11.8."
             ) from None
         raise
     if best is None and run_epoch.epoch == 0:

@@ -89,8 +89,8 @@ def _as_new(answer, x, num_heads, heads, mask):
         answer(copy, num_heads, [0], mask)
         if torch.equal(copy, x):  # whoever writes into what was given is told that
             raise Remark(
-                "With no head to replace it returns x itself, and a new tensor is asked for: whoever writes into the "
-                "result would change what was measured. See section 18.4."
+                "With no head to replace, your function returns x itself. Return a new tensor, so that a write into "
+                "the result does not change x. See section 18.4."
             )
     return found
 
@@ -245,24 +245,24 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
 
 def _check_form(found, num_strings, block, length, vocab_size):
     if not isinstance(found, tuple | list) or len(found) != 2 or not all(isinstance(t, Tensor) for t in found):
-        raise Remark("It must return two tensors, ids and known. See section 18.1.")
+        raise Remark("Your function must return two tensors, ids and known. See section 18.1.")
     ids, known = found
     shape = (num_strings, length)
     if ids.shape != shape or known.shape != shape:
         raise Remark(
-            f"ids has the shape {tuple(ids.shape)} and known {tuple(known.shape)}; both must be "
+            f"ids has the shape {tuple(ids.shape)} and known has {tuple(known.shape)}. Both must be "
             f"(num_strings, length), here {shape}. See section 18.1."
         )
     if ids.dtype != torch.int64 or known.dtype != torch.bool:
         raise Remark(
-            f"ids has the type {ids.dtype} and known {known.dtype}; they must be torch.int64 and torch.bool. "
+            f"ids has the type {ids.dtype} and known has {known.dtype}. They must be torch.int64 and torch.bool. "
             "See section 18.1."
         )
     if ids.device.type != "cpu" or known.device.type != "cpu":
-        raise Remark("ids and known must be on the CPU, where rng draws. See section 18.1.")
+        raise Remark("ids and known must be on the CPU, like rng. See section 18.1.")
     if ids.min() < 0 or ids.max() >= vocab_size:
         raise Remark(
-            f"ids go from {ids.min()} to {ids.max()}; they must go from 0 to vocab_size - 1, here "
+            f"ids lie between {ids.min()} and {ids.max()}. They must lie between 0 and vocab_size - 1, here "
             f"{vocab_size - 1}. See section 18.1."
         )
 

@@ -63,13 +63,13 @@ class _Scorer:
     def __call__(self, images):
         if tuple(images.shape[1:]) != self.shape:
             raise Remark(
-                f"The model is given a tensor of shape {tuple(images.shape)}; it takes pictures, here "
+                f"Your function gives the model a tensor of shape {tuple(images.shape)}. The model takes images, here "
                 f"(B, {', '.join(map(str, self.shape))}). See section 19.6."
             )
         if images.dtype == torch.float64 != self.first.dtype:
             raise Remark(
-                f"The model is given torch.float64, and its weights are {self.first.dtype}, as the images are: most "
-                "models refuse another type. See section 19.6."
+                f"Your function gives the model torch.float64, but its weights and the images are {self.first.dtype}. "
+                "Most models refuse another type. See section 19.6."
             )
         hidden = torch.tanh(images.flatten(1).to(self.first) @ self.first)
         return 3 * hidden @ self.second + self.level

@@ -48,9 +48,9 @@ def find_difference(found: Any, expected: Any, names: tuple[str, ...], tolerance
     if isinstance(expected, tuple):
         if not isinstance(found, tuple | list):
             what = f"one tensor of the shape {describe(found)}" if _has_axes(found) else describe(found)
-            return f"It returns {what}; expected are {len(expected)} results, {' and '.join(names)}."
+            return f"Your function returns {what}. Return {len(expected)} results: {' and '.join(names)}."
         if len(found) != len(expected):
-            return f"It returns {len(found)} results; expected are {len(expected)}, {' and '.join(names)}."
+            return f"Your function returns {len(found)} results. Return {len(expected)}: {' and '.join(names)}."
         differences = (find_difference(f, e, (n,), tolerances) for f, e, n in zip(found, expected, names, strict=True))
         return next((difference for difference in differences if difference), None)
     name = names[0] if len(names) == 1 else "the result"
@@ -67,11 +67,11 @@ def find_difference(found: Any, expected: Any, names: tuple[str, ...], tolerance
 
 def find_tensor_difference(found: Any, expected: Tensor, name: str, tolerances: dict) -> str | None:
     if not isinstance(found, Tensor):
-        return f"{name} must be a tensor, and is {describe(found)}."
+        return f"{name} must be a tensor, but it is {describe(found)}."
     if found.device != expected.device:
         return (
-            f"{name} is on the device {found.device}, and the inputs are on {expected.device}: "
-            "make new tensors where the inputs are."
+            f"{name} is on the device {found.device}, but the inputs are on {expected.device}. "
+            "Make new tensors on the device of the inputs."
         )
     if found.shape != expected.shape:
         return f"the shape of {name} is {tuple(found.shape)}, expected {tuple(expected.shape)}."
@@ -93,12 +93,12 @@ def find_tensor_difference(found: Any, expected: Tensor, name: str, tolerances: 
 def _number_difference(found: Any, expected: float, name: str) -> str | None:
     if isinstance(found, Tensor):
         hint = "; item() makes one" if found.numel() == 1 else ""
-        return f"{name} must be a Python {type(expected).__name__}, and is {describe(found)}{hint}."
+        return f"{name} must be a Python {type(expected).__name__}, but it is {describe(found)}{hint}."
     if isinstance(found, float) and type(expected) is int:
-        return f"{name} must be of the type int, and is the float {found!r}; // divides whole numbers."
+        return f"{name} must be an int, but it is the float {found!r}. Use // to divide integers."
     kinds = (bool,) if isinstance(expected, bool) else (int,) if isinstance(expected, int) else (int, float)
     if not isinstance(found, kinds) or (isinstance(found, bool) and not isinstance(expected, bool)):
-        return f"{name} must be of the type {type(expected).__name__}, and is {describe(found)}."
+        return f"{name} must be of the type {type(expected).__name__}, but it is {describe(found)}."
     if found == expected or (found != found and expected != expected):  # nan is nan
         return None
     if isinstance(expected, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7):

@@ -26,15 +26,15 @@ INPUT_REPLACED = "an input in the place of another"
 INPUTS_SWAPPED = "two inputs swapped"
 INPUT_CHANGED = "an input changed first"
 SYMPTOMS = {
-    FIRST_FOR_ALL: "The result would be right if all rows of an input were the first of them, or the last.",
-    INPUT_INVERTED: "The result would be right if True and False changed places in one of the inputs.",
-    INPUT_IGNORED: "The result would be right if one of the inputs held one and the same thing everywhere.",
+    FIRST_FOR_ALL: "The result would be right if all rows of an input were equal to its first or its last row.",
+    INPUT_INVERTED: "The result would be right if one of the inputs were inverted, with True and False swapped.",
+    INPUT_IGNORED: "The result would be right if one of the inputs had the same value everywhere.",
     INPUT_SHIFTED: "The result would be right if one of the inputs were 1 larger or smaller.",
     INPUT_TRANSPOSED: "The result would be right if one of the inputs were transposed.",
-    INPUT_RESHAPED: "The result would be right if an input were reshaped where it is transposed, or the other way.",
-    INPUT_REPLACED: "The result would be right if one input held what another holds.",
-    INPUTS_SWAPPED: "The result would be right if two inputs changed places.",
-    INPUT_CHANGED: "The result would be right if one of the inputs were another, such as a mask with the diagonal.",
+    INPUT_RESHAPED: "The result would be right if an input were reshaped instead of transposed, or the reverse.",
+    INPUT_REPLACED: "The result would be right if one input were a copy of another.",
+    INPUTS_SWAPPED: "The result would be right if two inputs were swapped.",
+    INPUT_CHANGED: "The result would be right if an input were changed first, for example a mask on its diagonal.",
 }
 # What a number is often replaced by when it is forgotten, or written into the code.
 _CONSTANTS = {int: (0, 1, 2), float: (0.0, 0.5, 1.0, 2.0, 0.9, 0.999, 1e-3, 1e-5, 1e-8, 1e4)}
@@ -98,12 +98,12 @@ def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tu
         for into, of in ((one, other), (other, one)):
             yield (
                 INPUT_REPLACED,
-                _if(f"`{into}` held what `{of}` holds"),
+                _if(f"`{into}` were equal to `{of}`"),
                 lambda inputs, into=into, of=of: inputs | {into: inputs[of]},
             )
         yield (
             INPUTS_SWAPPED,
-            _if(f"`{one}` and `{other}` changed places"),
+            _if(f"`{one}` and `{other}` were swapped"),
             lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
         )
     tables = [n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1]
@@ -153,36 +153,36 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                     lambda t, reduce=reduce: reduce(t, 0, keepdim=True).expand_as(t).clone() if t.dim() == dim else t,
                 )
     if value.dtype == torch.bool:
-        yield (INPUT_INVERTED, _if(f"True and False changed places in `{name}`"), torch.logical_not)
+        yield (INPUT_INVERTED, _if(f"True and False were swapped in `{name}`"), torch.logical_not)
         for truth in (True, False):
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {truth} everywhere: look at what becomes of it"),
+                _if(f"`{name}` were {truth} everywhere, so check where you use it"),
                 lambda t, truth=truth: torch.full_like(t, truth),
             )
         yield from _of_mask(name, value)
     elif value.is_floating_point():
         yield (
             INPUT_CHANGED,
-            _if(f"numbers of `{name}` below 0 had lost their sign"),
+            _if(f"negative numbers of `{name}` had lost their sign"),
             torch.abs,
         )
         for number in (0, 1):
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {number} everywhere: look at what becomes of it"),
+                _if(f"`{name}` were {number} everywhere, so check where you use it"),
                 lambda t, number=number: torch.full_like(t, number),
             )
         for words, function in _FUNCTIONS.items():
-            yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function
+            yield INPUT_CHANGED, _if(f"`{name}` were replaced by {words} `{name}`"), function
         if dim:
             for words, function in _ALONG_ROWS.items():
                 yield INPUT_CHANGED, _if(f"each row of `{name}` were {words} first"), function
     else:
         for step, words in ((1, "larger"), (-1, "smaller")):
             yield INPUT_SHIFTED, _if(f"every number of `{name}` were 1 {words}"), lambda t, step=step: t + step
-        yield INPUT_CHANGED, _if(f"numbers of `{name}` below 0 were 0"), lambda t: t.clamp(min=0)
-        yield INPUT_CHANGED, _if(f"numbers of `{name}` below 0 had lost their sign"), torch.abs
+        yield INPUT_CHANGED, _if(f"negative numbers of `{name}` were 0"), lambda t: t.clamp(min=0)
+        yield INPUT_CHANGED, _if(f"negative numbers of `{name}` had lost their sign"), torch.abs
         if dim:
             yield (
                 INPUT_CHANGED,
@@ -190,9 +190,9 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 lambda t: torch.arange(t.size(-1), device=t.device, dtype=t.dtype).expand_as(t).clone(),
             )
     if dim:
-        yield INPUT_CHANGED, _if(f"`{name}` stood backwards along its last axis"), lambda t: t.flip(-1)
+        yield INPUT_CHANGED, _if(f"`{name}` were reversed along its last axis"), lambda t: t.flip(-1)
     if dim > 1:
-        yield INPUT_CHANGED, _if(f"`{name}` stood backwards along its last axis but one"), lambda t: t.flip(-2)
+        yield INPUT_CHANGED, _if(f"`{name}` were reversed along its second-to-last axis"), lambda t: t.flip(-2)
         yield INPUT_TRANSPOSED, _if(f"`{name}` were transposed, its last two axes swapped"), lambda t: t.mT
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
@@ -202,12 +202,12 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
     if value.dim() > 1 and value.size(0) > 1:
         yield (
             INPUT_CHANGED,
-            _if(f"what is True in one row of `{name}` were True in all of them"),
+            _if(f"every key that is True in one row of `{name}` were True in all rows"),
             lambda t: t.any(0, keepdim=True).expand_as(t).clone(),
         )
         yield (
             INPUT_CHANGED,
-            _if(f"what is False in one row of `{name}` were False in all of them"),
+            _if(f"every key that is False in one row of `{name}` were False in all rows"),
             lambda t: t.all(0, keepdim=True).expand_as(t).clone(),
         )
     if value.dim() < 1:
@@ -232,7 +232,7 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
         )
         yield (
             INPUT_CHANGED,
-            _if(f"the diagonal of `{name}`, where a token meets itself, were True"),
+            _if(f"the diagonal of `{name}` were True"),
             lambda t: t | torch.eye(t.size(-2), t.size(-1), dtype=torch.bool, device=t.device),
         )
 
@@ -241,7 +241,7 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
     if isinstance(value, bool):
         yield (
             INPUT_INVERTED,
-            _if(f"`{name}` were False where it is True, and True where it is False"),
+            _if(f"`{name}` were inverted"),
             lambda truth: not truth,
         )
     if isinstance(value, bool | int | float):
@@ -249,14 +249,14 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
         for constant in constants:
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {constant} in every call: look at what becomes of it"),
+                _if(f"`{name}` were {constant} in every call, so check where you use it"),
                 lambda number, constant=constant: constant,
             )
     if isinstance(value, float):
         for words, function in diagnose_output.OF_NUMBERS.items():
             if not _is_usual(function, value):
                 continue
-            yield INPUT_CHANGED, _if(f"{words} `{name}` stood in the place of `{name}`"), function
+            yield INPUT_CHANGED, _if(f"`{name}` were replaced by {words} `{name}`"), function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in ((1, "larger"), (-1, "smaller")):
             yield INPUT_SHIFTED, _if(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
@@ -284,14 +284,14 @@ def _reshaped(tensor: Tensor) -> Tensor:
 
 def _says_reshaped(what: str) -> str:
     return _if(
-        f"the numbers of {what} stood in another order: that in which `reshape`, `view` or `flatten` leave them "
-        "and not that of a transpose, or the other way round"
+        f"the numbers of {what} were in another order. Check whether you need a transpose instead of `reshape`, "
+        "`view` or `flatten`, or the reverse"
     )
 
 
 def _if(what: str) -> str:
     """A sentence that is true of whoever gets the numbers of the trials, in whatever way."""
-    return f"Where it is wrong, the result belongs to other inputs: it would be right if {what}."
+    return f"In the trials that fail, the result would be right if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:

@@ -64,48 +64,48 @@ WRONG_AT_ONE_END = "wrong at one end only"
 # one.
 SECOND = {AXIS_TOO_MANY, AXIS_MISSING, AXES_IN_ANOTHER_ORDER, REVERSED, SIGN, INVERTED}
 SYMPTOMS = {
-    RESULTS_SWAPPED: "All results are right, and stand in another order.",
+    RESULTS_SWAPPED: "All results are right, but their order is wrong.",
     RESULT_MISSING: "One result is returned where several are asked for.",
-    MORE_THAN_THE_RESULT: "Something is returned beside the result.",
-    TYPE_NOT_KEPT: "The numbers are right, and of another type than those that were given.",
-    NO_TENSOR: "The numbers are right, and stand in a NumPy array or a list.",
-    AXIS_TOO_MANY: "The numbers are right, with an axis of length 1 too many.",
-    AXIS_MISSING: "The numbers are right, and an axis of length 1 is missing.",
-    AXES_IN_ANOTHER_ORDER: "The numbers are right, and two axes have changed places.",
-    REVERSED: "The numbers are right, and stand in the reverse order along an axis.",
-    SHIFTED: "The numbers are right, and stand one place too early or too late along an axis.",
-    OTHER_PLACES: "All the right numbers are there, in other places.",
+    MORE_THAN_THE_RESULT: "The function returns something in addition to the result.",
+    TYPE_NOT_KEPT: "The numbers are right, but their type differs from the type of the inputs.",
+    NO_TENSOR: "The numbers are right, but they are in a NumPy array or a list instead of a tensor.",
+    AXIS_TOO_MANY: "The numbers are right, but the shape has an extra axis of length 1.",
+    AXIS_MISSING: "The numbers are right, but the shape lacks an axis of length 1.",
+    AXES_IN_ANOTHER_ORDER: "The numbers are right, but two axes are swapped.",
+    REVERSED: "The numbers are right, but their order along an axis is reversed.",
+    SHIFTED: "The numbers are right, but they are shifted by one place along an axis.",
+    OTHER_PLACES: "The result contains the right numbers in the wrong places.",
     SIGN: "Every number has the wrong sign.",
     FACTOR: "Every number is the same factor too large or too small.",
     OFFSET: "Every number is too large or too small by the same amount.",
-    INVERTED: "Every truth value is the other way round.",
-    NUMBERS_FOR_TRUTH: "Numbers are returned where True and False are asked for.",
-    FUNCTION: "Every number is the exponential, the logarithm, the square … of what it should be.",
-    ADDED_UP: "The numbers are the right ones added up over an axis that should stay.",
-    AVERAGED: "The numbers are the right ones averaged over an axis that should stay.",
-    NO_NUMBER: "The number is right, and stands in a tensor.",
-    NO_LIST: "What is in it is right, and it is no list.",
-    ANOTHER_SHAPE: "The numbers are right and in the right order, in another shape.",
-    REPEATED: "The numbers are right, and repeated along an axis of length 1.",
-    PLACES_TOO_MANY: "The numbers are right, and there are more in front of them or behind them.",
-    PLACES_MISSING: "The numbers are right, and the first or the last along an axis are missing.",
-    ONE_FOR_ALL: "Along an axis the same right numbers stand in all places.",
-    CUT_OFF: "Numbers beyond a bound are held at the bound.",
-    ROUNDED: "The numbers are the right ones, rounded.",
-    STEP_TOO_MANY: "One thing more, such as a softmax, makes these numbers of the right ones.",
-    STEP_MISSING: "One thing, such as a softmax, would make the right numbers of these.",
-    INPUT_ADDED: "The numbers are the right ones plus, minus or times an input.",
-    INPUT_RETURNED: "What is returned holds the numbers of an input.",
-    FACTOR_OF_ITS_OWN: "Each row is the right one times a number of its own.",
-    OFFSET_OF_ITS_OWN: "Each row is the right one plus a number of its own.",
-    TRUE_TOO_OFTEN: "Every False is right, and some places are True that should be False.",
-    TRUE_TOO_RARELY: "Every True is right, and some places are False that should be True.",
-    CONSTANT: "It is one and the same number in every trial that fails.",
-    FEW_DIGITS: "The numbers are right to some three digits, and not to more.",
-    NAN_IN_PLACES: "All numbers are right but for some that are nan.",
-    ZERO_IN_PLACES: "All numbers are right but for some that are 0.",
-    RIGHT_AT_ONE_END: "Only the first or the last along an axis is right.",
-    WRONG_AT_ONE_END: "Only the first or the last along an axis is wrong.",
+    INVERTED: "Every truth value is inverted.",
+    NUMBERS_FOR_TRUTH: "The function returns numbers instead of True and False.",
+    FUNCTION: "Every number is the exponential, the logarithm, the square or another function of the right number.",
+    ADDED_UP: "The result is the sum of the right numbers over an axis that should stay.",
+    AVERAGED: "The result is the mean of the right numbers over an axis that should stay.",
+    NO_NUMBER: "The number is right, but it is a tensor instead of a Python number.",
+    NO_LIST: "The elements are right, but the result is not a list.",
+    ANOTHER_SHAPE: "The numbers are right and in the right order, but the shape is wrong.",
+    REPEATED: "The numbers are right, but they are repeated along an axis of length 1.",
+    PLACES_TOO_MANY: "The numbers are right, but extra numbers come before or after them.",
+    PLACES_MISSING: "The numbers are right, but the first or the last along an axis are missing.",
+    ONE_FOR_ALL: "All places along an axis contain the same right numbers.",
+    CUT_OFF: "Numbers beyond a bound are clamped to the bound.",
+    ROUNDED: "The numbers are the right numbers after rounding.",
+    STEP_TOO_MANY: "The result is the right result after one extra step, such as a softmax.",
+    STEP_MISSING: "The result lacks one step, such as a softmax.",
+    INPUT_ADDED: "The result is the right result plus, minus or times an input.",
+    INPUT_RETURNED: "The result contains the numbers of an input.",
+    FACTOR_OF_ITS_OWN: "Each row is the right row times a factor, which differs between rows.",
+    OFFSET_OF_ITS_OWN: "Each row is the right row plus a constant, which differs between rows.",
+    TRUE_TOO_OFTEN: "Every False is right, but some places that should be False are True.",
+    TRUE_TOO_RARELY: "Every True is right, but some places that should be True are False.",
+    CONSTANT: "The result is the same number in every trial that fails.",
+    FEW_DIGITS: "The numbers are right to about three digits only.",
+    NAN_IN_PLACES: "All numbers are right except some that are NaN.",
+    ZERO_IN_PLACES: "All numbers are right except some that are 0.",
+    RIGHT_AT_ONE_END: "Only the first or the last entry along an axis is right.",
+    WRONG_AT_ONE_END: "Only the first or the last entry along an axis is wrong.",
 }
 
 
@@ -125,7 +125,7 @@ def general_mistake(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | N
     ):
         return (
             MORE_THAN_THE_RESULT,
-            f"The first of what it returns is right; return it alone, without {_more(pairs[0][0])} beside it.",
+            f"The first result is right. Return it alone, without {_more(pairs[0][0])}.",
         )
     return _of_one(pairs, names[0] if len(names) == 1 else "the result")
 
@@ -218,7 +218,7 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
     if all(isinstance(found, tuple | list) and len(found) == count for found, _ in pairs):
         for order in itertools.islice(itertools.permutations(range(count)), 1, 24):
             if all(_all_same((found[order[i]], expected[i]) for i in range(count)) for found, expected in pairs):
-                return (RESULTS_SWAPPED, f"All results are right, in the wrong order: {', then '.join(names)}.")
+                return (RESULTS_SWAPPED, f"All results are right, but their order is wrong: {', then '.join(names)}.")
         wrong = [
             place
             for place in range(count)
@@ -236,7 +236,7 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
         if _all_same(
             (found[0] if isinstance(found, tuple | list) and len(found) == 1 else found, e[place]) for found, e in pairs
         ):
-            return (RESULT_MISSING, f"Only {name} is returned; asked for are {count} results, {' and '.join(names)}.")
+            return (RESULT_MISSING, f"The function returns only {name}. Return {count} results, {' and '.join(names)}.")
     return None
 
 
@@ -277,10 +277,13 @@ def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not _all_same(tensors):
         return None
     if any(isinstance(part, Tensor) for found, _ in pairs for part in found):
-        return NO_TENSOR, f"The numbers in {name} are right, in a list instead of one tensor: torch.stack makes one."
+        return (
+            NO_TENSOR,
+            f"The numbers in {name} are right, but they are in a list. torch.stack makes one tensor of them.",
+        )
     what = "a NumPy array" if isinstance(pairs[0][0], np.ndarray) else "a list"
-    learns = ": no gradient comes back through one" if pairs[0][1].is_floating_point() else ""
-    return NO_TENSOR, f"The numbers in {name} are right, in {what} instead of a tensor{learns}."
+    learns = ". No gradient flows back through it" if pairs[0][1].is_floating_point() else ""
+    return NO_TENSOR, f"The numbers in {name} are right, but they are in {what} instead of a tensor{learns}."
 
 
 def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -288,7 +291,7 @@ def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
         found, expected = pairs[0]
         return (
             TYPE_NOT_KEPT,
-            f"The numbers in {name} are right and have the wrong type, {found.dtype} instead of "
+            f"The numbers in {name} are right, but their type is {found.dtype} instead of "
             f"{expected.dtype}: {rule_of_type(expected)}.",
         )
     return None
@@ -297,10 +300,10 @@ def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
 def rule_of_type(expected: Tensor) -> str:
     """Why a result has the type that it should have."""
     if expected.dtype == torch.bool:
-        return "answers are True and False"
+        return "the result consists of True and False"
     if expected.is_floating_point() or expected.is_complex():
-        return "a result has the type of what was given"
-    return f"places, ids and counts are whole numbers, {expected.dtype}"
+        return "a result has the type of the inputs"
+    return f"positions, ids and counts are integers, {expected.dtype}"
 
 
 def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -315,10 +318,10 @@ def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
     most = max(abs(found.dim() - expected.dim()) for found, expected in pairs)
     axes = "an axis" if most == 1 else f"{most} axes"
     if all(found.dim() > expected.dim() for found, expected in pairs):
-        return AXIS_TOO_MANY, f"The numbers in {name} are right, with {axes} of length 1 too many: {shapes}"
+        return AXIS_TOO_MANY, f"The numbers in {name} are right, but {name} has {axes} of length 1 too many: {shapes}"
     return (
         AXIS_MISSING,
-        f"The numbers in {name} are right, and {axes} of length 1 {'is' if most == 1 else 'are'} missing: {shapes}",
+        f"The numbers in {name} are right, but {axes} of length 1 {'is' if most == 1 else 'are'} missing: {shapes}",
     )
 
 
@@ -334,22 +337,22 @@ def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
         changes = [
             (
                 AXES_IN_ANOTHER_ORDER,
-                f"axes {first} and {second} of {name} have changed places",
+                f"axes {first} and {second} are swapped",
                 lambda t, first=first, second=second: t.transpose(first, second),
             )
             for first, second in itertools.combinations(range(-1, -1 - min(dims), -1), 2)
         ]
     for axis in range(-1, -1 - min(dims), -1):
         changes += [
-            (REVERSED, f"along axis {axis} they stand in the reverse order", lambda t, axis=axis: t.flip(axis)),
+            (REVERSED, f"their order along axis {axis} is reversed", lambda t, axis=axis: t.flip(axis)),
             (
                 SHIFTED,
-                f"along axis {axis} they stand one place too late, the last in front",
+                f"they are shifted one place to the right along axis {axis}, and the last comes first",
                 lambda t, axis=axis: t.roll(1, axis),
             ),
             (
                 SHIFTED,
-                f"along axis {axis} they stand one place too early, the first at the end",
+                f"they are shifted one place to the left along axis {axis}, and the first comes last",
                 lambda t, axis=axis: t.roll(-1, axis),
             ),
         ]
@@ -358,7 +361,7 @@ def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
             shapes = ""
             if pairs[0][0].shape != pairs[0][1].shape:
                 shapes = f": the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}"
-            return mistake, f"The numbers in {name} are right, and {says}{shapes}."
+            return mistake, f"The numbers in {name} are right, but {says}{shapes}."
     return None
 
 
@@ -366,14 +369,14 @@ def _truth(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if all(f.dtype == e.dtype == torch.bool for f, e in pairs) and _all_same(
         (~found, expected) for found, expected in pairs
     ):
-        return INVERTED, f"Every truth value in {name} is the other way round."
+        return INVERTED, f"Every truth value in {name} is inverted."
     if all(e.dtype == torch.bool != f.dtype for f, e in pairs) and _all_same(
         (found != 0, expected) for found, expected in pairs
     ):
         return (
             NUMBERS_FOR_TRUTH,
-            f"{name} holds numbers that are 0 where False belongs and another number where True does: "
-            "a comparison makes truth values of them.",
+            f"{name} contains 0 in place of False and another number in place of True. "
+            "A comparison turns them into truth values.",
         )
     return None
 
@@ -430,7 +433,7 @@ def _by(offset: float) -> str:
 
 def _elsewhere(words: Callable[[float], str], values: list[float]) -> str:
     others = dict.fromkeys(map(words, values))
-    return "" if len(others) == 1 else f", in another trial {list(others)[1]}"
+    return "" if len(others) == 1 else f", and {list(others)[1]} in another trial"
 
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -439,7 +442,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "the square of": torch.square,
     "the root of": torch.sqrt,
     "one divided by": torch.reciprocal,
-    "the size, without its sign, of": torch.abs,
+    "the absolute value of": torch.abs,
     "one minus": lambda t: 1 - t,
 }
 
@@ -470,7 +473,7 @@ def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
             if _all_same((_plain(found), reduce(_plain(expected), axis)) for found, expected in pairs):
                 return (
                     mistake,
-                    f"The numbers in {name} are the right ones {words} over axis {axis}, which should stay: "
+                    f"{name} is {words} over axis {axis}, but this axis should stay: "
                     f"the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}.",
                 )
     return None
@@ -489,7 +492,7 @@ def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
         shapes = f": the shape is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     else:
         shapes = ", in the right shape"
-    return (OTHER_PLACES, f"The numbers in {name} are right, and not in their places{shapes}.")
+    return (OTHER_PLACES, f"The numbers in {name} are right, but they are in the wrong places{shapes}.")
 
 
 OF_NUMBERS: dict[str, Callable[[float], float]] = {
@@ -512,13 +515,13 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if len({expected for _, expected in pairs}) < 3 or not all(map(math.isfinite, differences)):
         return None
     if all(type(f) is type(e) is int for f, e in pairs) and len(set(differences)) == 1:
-        return OFFSET, f"{name} is {_by(differences[0])}, in every trial that fails."
+        return OFFSET, f"{name} is {_by(differences[0])} in every trial that fails."
     if any(expected == 0 for _, expected in pairs):
         return None
     if all(type(number) is float for pair in pairs for number in pair):
         for digits in range(5):
             if all(math.isclose(found, round(expected, digits), abs_tol=1e-9) for found, expected in pairs):
-                return ROUNDED, f"{name} is the right number, rounded to {digits} digits behind the point."
+                return ROUNDED, f"{name} is the right number, rounded to {digits} decimal places."
         for words, function in OF_NUMBERS.items():
             if all(e > 0 and math.isclose(f, function(e), rel_tol=1e-4) for f, e in pairs):
                 return FUNCTION, f"{name} is {words} what it should be."
@@ -528,7 +531,7 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
             return SIGN, f"{name} has the wrong sign."
         if math.isclose(factors[0], 1, rel_tol=1e-4):  # of another type, or nearly right
             return None
-        return (FACTOR, f"{name} is {_times(factors[0])} what it should be, in every trial that fails.")
+        return (FACTOR, f"{name} is {_times(factors[0])} what it should be in every trial that fails.")
     return None
 
 
@@ -541,7 +544,7 @@ def _reshaped(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     if not _all_same((found.flatten(), expected.flatten()) for found, expected in pairs):
         return None
-    return ANOTHER_SHAPE, f"The numbers in {name} are right and in the right order, and {_shapes(pairs)}."
+    return ANOTHER_SHAPE, f"The numbers in {name} are right and in the right order, but {_shapes(pairs)}."
 
 
 def _repeated(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -552,7 +555,10 @@ def _repeated(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
     if not all(spread(found, expected) for found, expected in pairs):
         return None
-    return REPEATED, f"The numbers in {name} are right, and repeated along an axis of length 1: {_shapes(pairs)}."
+    return (
+        REPEATED,
+        f"The numbers in {name} are right, but they are repeated along an axis of length 1: {_shapes(pairs)}.",
+    )
 
 
 def _cropped(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -572,12 +578,12 @@ def _cropped(pairs: Pairs, name: str) -> tuple[str, str] | None:
         if all(fits(pair, axis, front, more) for pair in pairs):
             count = abs(pairs[0][0].size(axis) - pairs[0][1].size(axis))
             if more:
-                words = f"{count} more {'before' if front else 'behind'} them along axis {axis}"
-                return PLACES_TOO_MANY, f"The numbers in {name} are right, with {words}: {_shapes(pairs)}."
+                words = f"{count} extra {'before' if front else 'after'} them along axis {axis}"
+                return PLACES_TOO_MANY, f"The numbers in {name} are right, but there are {words}: {_shapes(pairs)}."
             words = f"the {'first' if front else 'last'} {'one is' if count == 1 else f'{count} are'} missing"
             return (
                 PLACES_MISSING,
-                f"The numbers in {name} are right, and along axis {axis} {words}: {_shapes(pairs)}.",
+                f"The numbers in {name} are right, but along axis {axis} {words}: {_shapes(pairs)}.",
             )
     return None
 
@@ -591,10 +597,10 @@ def _one_for_all(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not _of_shape(pairs) or any(expected.dtype == torch.bool for _, expected in pairs):
         return None
     looks: list[tuple[str, Callable[[Tensor, int], Tensor]]] = [
-        ("the first of them, which is right, stands in all places", lambda t, axis: t.narrow(axis, 0, 1)),
-        ("the last of them, which is right, stands in all places", lambda t, axis: t.narrow(axis, -1, 1)),
-        ("the mean of all stands in all places", lambda t, axis: _plain(t).mean(axis, keepdim=True)),
-        ("the sum of all stands in all places", lambda t, axis: _plain(t).sum(axis, keepdim=True)),
+        ("the first entry, which is right, is repeated in all places", lambda t, axis: t.narrow(axis, 0, 1)),
+        ("the last entry, which is right, is repeated in all places", lambda t, axis: t.narrow(axis, -1, 1)),
+        ("the mean of all entries is repeated in all places", lambda t, axis: _plain(t).mean(axis, keepdim=True)),
+        ("the sum of all entries is repeated in all places", lambda t, axis: _plain(t).sum(axis, keepdim=True)),
     ]
     dims = min(expected.dim() for _, expected in pairs)
     for axis in (*range(dims), *range(-1, -1 - dims, -1)):
@@ -602,7 +608,7 @@ def _one_for_all(pairs: Pairs, name: str) -> tuple[str, str] | None:
             continue
         for words, look in looks:
             if _all_same((_plain(found), _plain(look(e, axis)).expand_as(found)) for found, e in pairs):
-                return ONE_FOR_ALL, f"Along axis {axis} of {name} {words}."
+                return ONE_FOR_ALL, f"Along axis {axis} of {name}, {words}."
     return None
 
 
@@ -617,7 +623,10 @@ def _moved_on(pairs: Pairs, name: str) -> tuple[str, str] | None:
             if _all_same(
                 (f.narrow(axis, late, f.size(axis) - 1), e.narrow(axis, 1 - late, e.size(axis) - 1)) for f, e in pairs
             ):
-                return SHIFTED, f"The numbers in {name} are right, and along axis {axis} one place too {words}."
+                return (
+                    SHIFTED,
+                    f"The numbers in {name} are right, but they are one place too {words} along axis {axis}.",
+                )
     return None
 
 
@@ -634,14 +643,14 @@ def _cut_off(pairs: Pairs, name: str) -> tuple[str, str] | None:
             continue
         limit = {"min": bounds[0]} if low else {"max": bounds[0]}
         if _all_same((_plain(found), _plain(expected).clamp(**limit)) for found, expected in pairs):
-            return CUT_OFF, f"Every number in {name} {words} {bounds[0]:.4g} is {held} to {bounds[0]:.4g}."
+            return CUT_OFF, f"Every number in {name} {words} {bounds[0]:.4g} is {held} to this bound."
     return None
 
 
 def _rounds() -> list[tuple[str, Callable[[Tensor], Tensor]]]:
     whole = [("to whole numbers", torch.round), ("down to whole numbers", torch.floor), ("towards 0", torch.trunc)]
     return whole + [
-        (f"to {digits} digits behind the point", lambda t, digits=digits: torch.round(t, decimals=digits))
+        (f"to {digits} decimal places", lambda t, digits=digits: torch.round(t, decimals=digits))
         for digits in (1, 2, 3, 4)
     ]
 
@@ -653,7 +662,7 @@ def _rounded(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     for words, function in _rounds():
         if all(torch.allclose(_plain(f), function(_plain(e)), rtol=0, atol=1e-6) for f, e in pairs):
-            return ROUNDED, f"The numbers in {name} are the right ones, rounded {words}."
+            return ROUNDED, f"The numbers in {name} are the right numbers, rounded {words}."
     return None
 
 
@@ -661,11 +670,11 @@ _STEPS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "a softmax over axis {}": torch.softmax,
     "the logarithm of a softmax over axis {}": torch.log_softmax,
     "a division by the sum over axis {}": lambda t, axis: t / t.sum(axis, keepdim=True),
-    "a division by the length (the norm) over axis {}": lambda t, axis: t / t.norm(dim=axis, keepdim=True),
-    "a division by the largest over axis {}": lambda t, axis: t / t.amax(axis, keepdim=True),
+    "a division by the norm over axis {}": lambda t, axis: t / t.norm(dim=axis, keepdim=True),
+    "a division by the maximum over axis {}": lambda t, axis: t / t.amax(axis, keepdim=True),
     "a subtraction of the mean over axis {}": lambda t, axis: t - t.mean(axis, keepdim=True),
-    "a subtraction of the largest over axis {}": lambda t, axis: t - t.amax(axis, keepdim=True),
-    "a running sum along axis {}": torch.cumsum,
+    "a subtraction of the maximum over axis {}": lambda t, axis: t - t.amax(axis, keepdim=True),
+    "a cumulative sum along axis {}": torch.cumsum,
     "a normalisation to mean 0 and mean square 1 over axis {}": lambda t, axis: (
         (t - t.mean(axis, keepdim=True)) / t.std(axis, correction=0, keepdim=True)
     ),
@@ -674,7 +683,7 @@ _STEPS: dict[str, Callable[[Tensor, int], Tensor]] = {
 _STEPS_ALONE: dict[str, Callable[[Tensor], Tensor]] = {
     "a tanh": torch.tanh,
     "a sigmoid": torch.sigmoid,
-    "a ReLU, which makes 0 of what is below 0,": torch.relu,
+    "a ReLU": torch.relu,
 }
 
 
@@ -691,9 +700,9 @@ def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
     plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
     for words, step in steps:
         if all(_informs(made := step(e)) and same(f, made) for f, e in plain):
-            return STEP_TOO_MANY, f"{words[0].upper()}{words[1:]} of the right numbers gives those in {name}."
+            return STEP_TOO_MANY, f"{name} is the right result after {words}, which is one step too many."
         if all(_informs(e) and same(step(f), e) for f, e in plain):
-            return STEP_MISSING, f"{words[0].upper()}{words[1:]} would make the right numbers of those in {name}."
+            return STEP_MISSING, f"{name} lacks one step: {words}."
     return None
 
 
@@ -723,16 +732,16 @@ def _row_by_row(pairs: Pairs, name: str) -> tuple[str, str] | None:
         if len(wrong):
             return (
                 FACTOR_OF_ITS_OWN,
-                f"Each row of {name} is the right one times a number of its own, such as {float(wrong[0]):.4g}: "
-                "look at what the rows are divided by or multiplied with.",
+                f"Each row of {name} is the right row times a factor that differs between rows, such as "
+                f"{float(wrong[0]):.4g}. Check the number that each row is divided by or multiplied with.",
             )
     if all(t is not None for t in offsets):
         wrong = offsets[0][offsets[0].abs() > 1e-3]
         if len(wrong):
             return (
                 OFFSET_OF_ITS_OWN,
-                f"Each row of {name} is the right one plus a number of its own, such as {float(wrong[0]):.4g}: "
-                "look at what is added to the rows or subtracted from them.",
+                f"Each row of {name} is the right row plus a constant that differs between rows, such as "
+                f"{float(wrong[0]):.4g}. Check the number that is added to each row or subtracted from it.",
             )
     return None
 
@@ -747,17 +756,17 @@ def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
         is_one(f) and type(e) in (int, float) and math.isclose(f.item(), e, rel_tol=1e-5, abs_tol=1e-7)
         for f, e in pairs
     ):
-        return NO_NUMBER, f"{name} is right, in a tensor; asked for is a Python number, and item() makes one."
+        return NO_NUMBER, f"{name} is right, but it is a tensor. Return a Python number, which item() gives you."
     if all(
         type(f) in (int, float) and is_one(e) and math.isclose(f, e.item(), rel_tol=1e-3, abs_tol=1e-6)
         for f, e in pairs
     ):
         return (
             NO_TENSOR,
-            f"{name} is right, as a Python number instead of a tensor: no gradient comes back through one.",
+            f"{name} is right, but it is a Python number instead of a tensor. No gradient flows back through it.",
         )
     if all(type(f) is float and type(e) is int and f == e for f, e in pairs):
-        return TYPE_NOT_KEPT, f"{name} that was tried is right, and a float; asked for is an int, such as // makes."
+        return TYPE_NOT_KEPT, f"{name} is right, but it is a float. Return an int, as // does."
     return None
 
 
@@ -773,23 +782,23 @@ def _sequence(pairs: Pairs, name: str) -> tuple[str, str] | None:
     pairs = [(f.tolist() if isinstance(f, Tensor) else sorted(f) if kind is set else list(f), e) for f, e in pairs]
     if kind is not list:
         if all(f == e for f, e in pairs):
-            return NO_LIST, f"What is in {name} is right, and it is a {kind.__name__}; asked for is a list."
+            return NO_LIST, f"The elements of {name} are right, but {name} is a {kind.__name__}. Return a list."
         return None
     longest = max(len(e) for _, e in pairs)
     if longest < 2:
         return None
     if all(len(f) > len(e) and f[: len(e)] == e for f, e in pairs):
-        return PLACES_TOO_MANY, f"{name} is right, and then goes on: it ends too late."
+        return PLACES_TOO_MANY, f"{name} begins right, but it has extra elements at the end."
     if all(len(f) > len(e) and f[len(f) - len(e) :] == e for f, e in pairs):
-        return PLACES_TOO_MANY, f"{name} is right but for something in front that does not belong there."
+        return PLACES_TOO_MANY, f"{name} ends right, but it has extra elements at the beginning."
     if all(len(f) < len(e) and f == e[: len(f)] for f, e in pairs):
-        return PLACES_MISSING, f"{name} is right as far as it goes, and ends too early."
+        return PLACES_MISSING, f"{name} begins right, but it ends too early."
     if all(len(f) < len(e) and f == e[len(e) - len(f) :] for f, e in pairs):
-        return PLACES_MISSING, f"{name} is right, and what belongs in front is missing."
+        return PLACES_MISSING, f"{name} ends right, but elements at the beginning are missing."
     if all(f == e[::-1] for f, e in pairs):
-        return REVERSED, f"{name} is right, and stands in the reverse order."
+        return REVERSED, f"The elements of {name} are right, but their order is reversed."
     if all(len(f) == len(e) and sorted(map(repr, f)) == sorted(map(repr, e)) for f, e in pairs):
-        return OTHER_PLACES, f"All that belongs into {name} is there, in another order."
+        return OTHER_PLACES, f"The elements of {name} are right, but their order is wrong."
     return None
 
 
@@ -817,7 +826,7 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
         if not all(isinstance(t, Tensor) and t.is_floating_point() for t in given):
             continue
         if all(t.shape == f.shape and same(f, t) for t, (f, _) in zip(given, pairs, strict=True)):
-            return INPUT_RETURNED, f"{name} holds the numbers of `{other}`."
+            return INPUT_RETURNED, f"{name} contains the numbers of `{other}`."
         try:
             made = [(_plain(f), _plain(e), _plain(t)) for t, (f, e) in zip(given, pairs, strict=True)]
             for words, change in (
@@ -826,7 +835,7 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
                 ("times", lambda e, t: e * t),
             ):
                 if all(_informs(f) and same(f, change(e, t)) for f, e, t in made):
-                    return INPUT_ADDED, f"{name} is the right one {words} `{other}`."
+                    return INPUT_ADDED, f"{name} is the right result {words} `{other}`."
         except RuntimeError:  # sizes that do not go together
             continue
     return None
@@ -850,8 +859,7 @@ def mostly_right(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None
     name = names[0] if len(names) == 1 else "the result"
     if fact := _one_way(pairs, name) or _few_digits(pairs, name) or _one_for_all(pairs, name):
         return fact
-    words = _where_right(pairs, name)
-    return next(((mistake, f"{words}.") for part, mistake in _PARTLY.items() if words and part in words), None)
+    return _where_right(pairs, name)
 
 
 def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -859,8 +867,8 @@ def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     return (
         FEW_DIGITS,
-        f"The numbers in {name} are right to some three digits and not to more. A type with few digits does that, and "
-        "so does a small number that is added or left out.",
+        f"The numbers in {name} are right to about three digits only. Two causes are common: a type with few digits, "
+        "and a small number that is added or left out.",
     )
 
 
@@ -876,8 +884,8 @@ def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
         ):
             places = _cells([found != expected for found, expected in pairs])
             if wanted:
-                return mistake, f"Every True in {name} is right, and some that should be True are False{places}."
-            return mistake, f"Every False in {name} is right, and some that should be False are True{places}."
+                return mistake, f"Every True in {name} is right, but some places that should be True are False{places}."
+            return mistake, f"Every False in {name} is right, but some places that should be False are True{places}."
     return None
 
 
@@ -903,18 +911,8 @@ def _cells(wrong: list[Tensor]) -> str:
     return ""
 
 
-_PARTLY = {
-    "places that are nan": NAN_IN_PLACES,
-    "some places that are 0": ZERO_IN_PLACES,
-    "wrong from the second on": RIGHT_AT_ONE_END,
-    "is right at the last index": RIGHT_AT_ONE_END,
-    "is wrong at index 0": WRONG_AT_ONE_END,
-    "is wrong at the last index": WRONG_AT_ONE_END,
-}
-
-
-def _where_right(pairs: Pairs, name: str) -> str | None:
-    """Along which axis the first or the last is right and the others are not, or that only nan is wrong."""
+def _where_right(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    """Find an axis whose first or last entry alone is right or wrong, or wrong entries that are all NaN or all 0."""
     if not pairs or not all(isinstance(f, Tensor) and isinstance(e, Tensor) and f.shape == e.shape for f, e in pairs):
         return None
     close = [torch.isclose(_plain(f), _plain(e), rtol=1e-3, atol=1e-5, equal_nan=True) for f, e in pairs]
@@ -924,23 +922,23 @@ def _where_right(pairs: Pairs, name: str) -> str | None:
         bool((right | f.detach().to_dense().cpu().isnan()).all()) and bool(right.any())
         for right, (f, _) in zip(close, pairs, strict=True)
     ):
-        return f"{name} is right but for the places that are nan"
+        return NAN_IN_PLACES, f"{name} is right except for the places that are NaN."
     if all(
         bool((right | (_plain(f) == 0)).all()) and bool(right.any()) for right, (f, _) in zip(close, pairs, strict=True)
     ):
-        return f"{name} is right but for some places that are 0"
+        return ZERO_IN_PLACES, f"{name} is right except for some places that are 0."
     dims = min(right.dim() for right in close)
     for axis in range(dims):
         if any(right.size(axis) < 2 for right in close):
             continue
         along = [right.movedim(axis, 0).flatten(1).all(dim=1) for right in close]
-        place = "in the first row" if axis == 0 and dims == 1 else f"at index 0 of axis {axis}"
+        place = "at the first index" if dims == 1 else f"at index 0 of axis {axis}"
         if all(right[0] and not right[1:].any() for right in along):
-            return f"{name} is right {place}, and wrong from the second on"
+            return RIGHT_AT_ONE_END, f"{name} is right only {place}."
         if all(right[-1] and not right[:-1].any() for right in along):
-            return f"{name} is right at the last index of axis {axis} only"
+            return RIGHT_AT_ONE_END, f"{name} is right only at the last index of axis {axis}."
         if all(not right[0] and right[1:].all() for right in along):
-            return f"{name} is wrong at index 0 of axis {axis}, and right from the second on"
+            return WRONG_AT_ONE_END, f"{name} is wrong only at index 0 of axis {axis}."
         if all(not right[-1] and right[:-1].all() for right in along):
-            return f"{name} is wrong at the last index of axis {axis} only"
+            return WRONG_AT_ONE_END, f"{name} is wrong only at the last index of axis {axis}."
     return None

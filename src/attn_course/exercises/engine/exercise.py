@@ -46,7 +46,7 @@ from attn_course.exercises.engine.runner import ANOTHER_SHAPE, GradientRun, Rema
 from attn_course.exercises.engine.timeout import TookTooLong
 
 SEEDS = (0, 1, 2)
-_TOGETHER = "Two mistakes together give this result"
+_TOGETHER = "Two mistakes together explain this result"
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,7 @@ class Exercise:
         what = "the class itself" if inspect.isclass(answer) else f"a value of type {type(answer).__name__}"
         if callable(answer) and not inspect.isclass(answer) and not isinstance(answer, nn.Module):
             what = "a function"
-        return (
-            f"Hand over the {wanted} itself, without calling it: check.{self.name}({self.name}). This check got {what}."
-        )
+        return f"Pass the {wanted} itself, without calling it: check.{self.name}({self.name}). This check got {what}."
 
     def _judge(self, answer: Callable, runs: list["Run"]) -> Verdict:
         failed = [run for run in runs if not run.is_right]
@@ -322,15 +320,15 @@ class Exercise:
             if self.float64 and (text := run.float32_text()):
                 return self._told(FLOAT32_INSIDE, text)
             told = (
-                "\nIn float64 its last digits differ: something inside is float32, as the root of torch.tensor(7) is, "
-                "or a small number is added that is not in the formula."
+                "\nIn float64 the last digits differ. Either a tensor in your code is float32, such as the root of "
+                "torch.tensor(7), or your code adds a small number that is not in the formula."
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
         if kept := self._unlike_itself(runs[0]):
             return self._told(*kept)
         if others := self._other_defaults(runs[0].answer):
-            return self._told(ANOTHER_DEFAULT, f"All is right but for one thing: {others[0][2]}")
+            return self._told(ANOTHER_DEFAULT, f"Only one thing is wrong: {others[0][2]}")
         return Verdict(True, self._accepted(runs).text + told)
 
     def _known_default(self, answer: Callable, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
@@ -362,7 +360,7 @@ class Exercise:
                     continue
                 has = have[name].default
                 what = "no default" if has is parameter.empty else f"the default {has}"
-                says = f"`{name}` has {what}, and the exercise's first line says {name}={default}."
+                says = f"`{name}` has {what}, but the first line of the exercise has {name}={default}."
                 others.append((name, has, says))
         return others
 
@@ -405,7 +403,7 @@ class Exercise:
 
     def _changes_input(self, run: "Run") -> Verdict:
         known = self.mistakes.get(CHANGES_ITS_INPUT)
-        says = f"Whoever called it finds {run.finds} there afterwards: work on a copy."
+        says = f"After the call, the caller finds {run.finds} there. Work on a copy."
         if known and run.finds != ANOTHER_SHAPE:
             says = known.says
         # A trial may hand over a list as single tensors, whose names the answer does not know.
@@ -423,11 +421,10 @@ class Exercise:
         if methods and all(map(_does_nothing, methods)):
             return Verdict(
                 False,
-                f"Not written yet: {self.name} returns None. "
-                "Put your code in the place of the dots and run this cell again.",
+                f"Not written yet: {self.name} returns None. Replace the dots by your code and run this cell again.",
             )
         name = f"{self.name}.forward" if len(methods) == 1 and methods[0].__name__ == "forward" else self.name
-        text = f"Not right yet. {name} returns None, and has to return what it has found."
+        text = f"Not right yet. {name} returns None. Return the result."
         return Verdict(False, text, NOTHING_RETURNED)
 
     def _known_mistake(self, runs: list["Run"], first: "Run") -> str | None:
@@ -463,15 +460,15 @@ class Exercise:
         with contextlib.redirect_stdout(io.StringIO()):
             again, error = run._attempt_in_time(run.answer, copy_of(run.inputs))
         if error is not None:
-            text = f"Called once more with the same inputs, {self.name} stops with {type(error).__name__}: {error}"
+            text = f"With the same inputs, a second call of {self.name} stops with {type(error).__name__}: {error}"
             return KEPT_BETWEEN_CALLS, text + run._tried_text()
         if (difference := find_difference(again, run.expected, self.returns, LOOSE)) is None:
             return None
         if find_difference(run.found, run.expected, self.returns, LOOSE) == difference:
             return None
         text = (
-            f"Called once more with the same inputs, {self.name} returns something else: "
-            "something is kept from one call to the next, drawn by chance, or never filled, as what torch.empty makes."
+            f"With the same inputs, a second call of {self.name} returns another result. Your code may keep a value "
+            "from one call to the next, draw random numbers, or read memory that torch.empty did not fill."
         )
         return KEPT_BETWEEN_CALLS, text + run._tried_text()
 
@@ -480,9 +477,7 @@ class Exercise:
         changed = next((run for run in runs if not run._is_right()), None)
         if self.accepts is not None or changed is None:
             return None
-        text = (
-            f"What {self.name} returned is something else after the next calls: each call has to make its own result."
-        )
+        text = f"Later calls change the result of an earlier call of {self.name}. Each call must create its own result."
         return KEPT_BETWEEN_CALLS, text + changed._tried_text()
 
     def _known_reading(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
@@ -512,7 +507,7 @@ class Exercise:
         for name, says, answer in itertools.chain(known, changed):
             mistake = Mistake(says, answer)
             if all(run.agrees_with(mistake) for run in (first, *failed)):
-                return name, f"It is right in other trials, and this is what it does in those that fail: {says}"
+                return name, f"Your code is right in some trials. In the trials that fail: {says}"
         return None
 
     def _mistake_and_fact(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
@@ -533,7 +528,7 @@ class Exercise:
             else:
                 fact = diagnose_output.general_mistake(pairs, self.returns)
                 if fact is not None and fact[0] in diagnose_output.SECOND:
-                    return name, f"{_TOGETHER}. One: {mistake.says} The other, on top of it: {fact[1]}"
+                    return name, f"{_TOGETHER}. One: {mistake.says} The other: {fact[1]}"
         return None
 
     def _mistakes_by_result(self, runs: list["Run"], first: "Run") -> dict[str, str]:

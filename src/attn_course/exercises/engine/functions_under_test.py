@@ -38,13 +38,13 @@ class Specimens:
         try:
             said = answer(function)
         except AssertionError:
-            text = f"It stops with an AssertionError; a test says True or False. See section {self.section}."
+            text = f"Your test raises an AssertionError. Return True or False instead. See section {self.section}."
             raise Remark(text) from None
         if callable(said) and not isinstance(said, Tensor):
-            raise Remark(f"It returns a function; a test says True or False. See section {self.section}.")
+            raise Remark(f"Your test returns a function. Return True or False instead. See section {self.section}.")
         if isinstance(said, Tensor):
             raise Remark(
-                "It returns a tensor; a test says True or False, and bool() or item() makes one of a tensor of one "
+                "Your test returns a tensor. Return True or False instead: use bool() or item() on a tensor with one "
                 f"number. See section {self.section}."
             )
         return said

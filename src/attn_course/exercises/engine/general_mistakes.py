@@ -16,18 +16,18 @@ KEPT_BETWEEN_CALLS = "something kept between calls"
 NOTHING_RETURNED = "nothing returned"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 EVERY_CHECK_KNOWS = {
-    CHANGES_ITS_INPUT: "What was handed in is something else afterwards.",
-    NO_GRADIENT: "The numbers are right, and no gradient comes back to an input or a parameter.",
-    WRONG_GRADIENT: "The numbers are right, and the gradient is not.",
-    FLOAT32_INSIDE: "In float64 the numbers are right to float32's precision only.",
-    TAKES_TOO_LONG: "The answer took longer than the check waits.",
-    PARAMETER_CHANGED: "Numbers are written into a parameter while PyTorch records a graph.",
-    NOT_AS_ASKED: "A class, a name or a parameter is not the one that the exercise asks for.",
-    ANOTHER_DEFAULT: "An argument has lost the default that the exercise's first line gives it.",
-    SIZE_IS_NO_INTEGER: "A size or an index is a number with a point.",
-    NO_PARAMETER: "Something else is put where a module has a parameter.",
-    KEPT_BETWEEN_CALLS: "Called again, the answer returns something else, or what it returned before has changed.",
-    NOTHING_RETURNED: "What comes back is None.",
+    CHANGES_ITS_INPUT: "The function changes its input.",
+    NO_GRADIENT: "The numbers are right, but no gradient flows back to an input or a parameter.",
+    WRONG_GRADIENT: "The numbers are right, but the gradient is wrong.",
+    FLOAT32_INSIDE: "In float64 the numbers are right only to the precision of float32.",
+    TAKES_TOO_LONG: "The code takes longer than the time limit of the check.",
+    PARAMETER_CHANGED: "The code writes into a parameter while PyTorch records the graph.",
+    NOT_AS_ASKED: "A class, a name or a parameter differs from the text of the exercise.",
+    ANOTHER_DEFAULT: "An argument lacks the default value that the first line of the exercise has.",
+    SIZE_IS_NO_INTEGER: "A size or an index is a float instead of an integer.",
+    NO_PARAMETER: "The code assigns something else to the name of a parameter.",
+    KEPT_BETWEEN_CALLS: "A second call returns another result, or it changes the result of the first call.",
+    NOTHING_RETURNED: "The function returns None.",
     **diagnose_output.SYMPTOMS,
     **diagnose_input.SYMPTOMS,
 }
@@ -35,24 +35,23 @@ EVERY_CHECK_KNOWS = {
 ERRORS = {
     "leaf Variable that requires grad is being used in an in-place operation": (
         PARAMETER_CHANGED,
-        "Writing into what learns, a parameter or an input, is no step to be differentiated, and PyTorch refuses it "
-        "unless you say that no gradient is wanted.",
+        "PyTorch cannot differentiate a write into a parameter or an input, so it refuses the write "
+        "outside torch.no_grad().",
     ),
     (
         "tuple of ints, ?(but got|not) float|indices must be .*not float"
         "|'float' object cannot be interpreted as an integer"
     ): (
         SIZE_IS_NO_INTEGER,
-        "A size or an index is a number with a point here, and has to be a whole one. Of whole numbers, / makes the "
-        "former even where they divide evenly, and // does not.",
+        "A size or an index is a float here, but it must be an integer. The operator / returns a float even if both "
+        "numbers are integers. Use // instead.",
     ),
     "cannot assign .* as parameter": (
         NO_PARAMETER,
-        "Something else stands where a module has a parameter, and only an nn.Parameter, which is trained, may stand "
-        "there.",
+        "Your code assigns something else to the name of a parameter. Only an nn.Parameter can be assigned there.",
     ),
     "(?i)(?=.*double).*(same dtype|scalar type|dtypes match)": (
         FLOAT32_INSIDE,
-        "Two types meet: something inside does not have the type of what was given.",
+        "Your code combines tensors of two types. One of them does not have the type of the inputs.",
     ),
 }

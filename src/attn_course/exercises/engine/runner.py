@@ -168,8 +168,8 @@ class Run:
                 self._use(self.answer, copy_of(self.inputs))
         except _Float32Inside as inside:
             return (
-                f"In float64 {self.exercise.name} is right to float32's precision only: something inside is "
-                "float32. New tensors take the type of what was given, as in torch.ones(3, dtype=x.dtype)."
+                f"In float64 {self.exercise.name} is right only to the precision of float32, because a tensor in your "
+                "code is float32. Give new tensors the type of the inputs, as in torch.ones(3, dtype=x.dtype)."
                 f"{self._line_text(inside)}{self._tried_text()}"
             )
         except (Exception, SystemExit):  # nothing that was there without the looking
@@ -252,9 +252,8 @@ class Run:
         device = default_device(torch.float64)
         if device.type != "cpu" and _DEVICES.search(str(self.error)):
             text = (
-                f"{self.exercise.name} stops since it mixes devices: the inputs are on {device}, "
-                f"and something else is not. Make new tensors where the inputs are, "
-                f"as in torch.ones(3, device=x.device), and stay in PyTorch."
+                f"{self.exercise.name} mixes devices: the inputs are on {device}, but another tensor is not. "
+                "Make new tensors on the device of the inputs, as in torch.ones(3, device=x.device). Do not use NumPy."
             )
         else:
             said = str(self.error).strip().split("\n")[0]
@@ -340,22 +339,22 @@ class GradientRun(Run):
         """The name of what is wrong with the gradients, and a sentence."""
         if self.error is not None:
             said = str(self.error).strip().split("\n")[0].split(":")[0]
-            text = f"The numbers tried are right, but their gradient cannot be computed: {said}."
+            text = f"The numbers are right, but their gradient cannot be computed: {said}."
             return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
         missed = [name for name in self.expected if name not in self.found]
         if missed:
             listed = " and ".join(missed if len(missed) < 5 else [*missed[:3], f"{len(missed) - 3} more"])
             text = (
-                f"The numbers tried are right, but no gradient comes back to {listed}, "
-                "so nothing is learned there. What leads out of the graph: detach, data, no_grad, item, NumPy, "
-                "a tensor made anew, or not using something at all."
+                f"The numbers are right, but no gradient flows back to {listed}, so nothing is learned there. "
+                "These things cut the graph: detach, data, no_grad, item, NumPy, a new tensor made from values, and a "
+                "parameter that is never used."
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (
             find_tensor_difference(self.found[name], wanted, f"the gradient of {name}", self.tolerances)
             for name, wanted in self.expected.items()
         )
-        text = f"The numbers tried are right, but the gradient is not. {next(filter(None, differences))}"
+        text = f"The numbers are right, but the gradient is wrong. {next(filter(None, differences))}"
         return WRONG_GRADIENT, text + self._tried_text()
 
 
