@@ -3,6 +3,7 @@
 Notebooks stay plain Markdown, which GitHub and Colab show as well; only the website knows where a section stands.
 """
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ NUMBER = re.compile(r"(\d+\.\d+)\s")
 # "section 3.4", "Sections 2.2, 2.3 and 2.5", but not the "section 3.2.1" that only a paper has.
 SAID = re.compile(r"\b[Ss]ections?\s(?:\d+\.\d+(?:,\s|\sand\s|\sor\s|\sto\s)?)+(?![\d.]*\d)")
 ONE = re.compile(r"\d+\.\d+")
+GLOSSARY = "book/glossary"
 MISTAKES = "book/mistakes"  # pages on which every section is one of a chapter
 OF_A_PAPER = re.compile(r"\bpapers?\b|\bet al\.|\bappendix\b", re.IGNORECASE)
 
@@ -40,7 +42,8 @@ def sections_of(page: str, doctree: nodes.document) -> Iterator[tuple[str, Secti
 
 
 def find_sections(app: Sphinx, env: BuildEnvironment) -> None:
-    """Read once where each section of each chapter stands."""
+    """Read the sections of all chapters and the entries of the glossary once."""
+    env.course_terms = definitions(env)
     env.course_sections = {
         number: section
         for page in sorted(env.found_docs)
@@ -141,6 +144,30 @@ def link_names(app: Sphinx, page: str, doctree: nodes.document) -> None:
             reference += literal
 
 
+def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
+    """Return the anchor and the first sentence of each glossary entry, by its term in lower case."""
+    entries = {}
+    for item in env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
+        text = item.next_node(nodes.paragraph).astext().partition("\n")[0]
+        for term in item.findall(nodes.term):
+            entries[term.astext().lower()] = (term["ids"][0], text)
+    return entries
+
+
+def link_terms(app: Sphinx, page: str, doctree: nodes.document) -> None:
+    """Link each bold term of a chapter to its glossary entry. Hover and focus show the first sentence of the entry."""
+    for strong in list(doctree.findall(nodes.strong)):
+        term = strong.astext().lower()
+        entry = app.env.course_terms.get(term) or app.env.course_terms.get(term.removesuffix("s"))
+        if entry and not within(strong, nodes.title, nodes.reference):
+            anchor, text = entry
+            address = html.escape(f"{app.builder.get_relative_uri(page, GLOSSARY)}#{anchor}")
+            opening = f'<a class="course-term" href="{address}" data-definition="{html.escape(text)}">'
+            place = strong.parent.index(strong)
+            strong.parent.insert(place + 1, nodes.raw("", "</a>", format="html"))
+            strong.parent.insert(place, nodes.raw("", opening, format="html"))
+
+
 def make_links(app: Sphinx, doctree: nodes.document, page: str) -> None:
     if app.builder.format != "html":
         return
@@ -149,6 +176,7 @@ def make_links(app: Sphinx, doctree: nodes.document, page: str) -> None:
         link_glossary(app, page, doctree)
     if CHAPTER.match(page):
         link_names(app, page, doctree)
+        link_terms(app, page, doctree)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -43,6 +43,13 @@ SPELLED = (
     (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
 )
 # What a reader looks for stands in the chapters first, in the lists of names and mistakes last.
+# Other words that learners type, for the page that explains the term.
+ALIASES = {
+    "notebooks/02_": "The softmax: softmax of any scores, softmax with a temperature, log-softmax",
+    "notebooks/03_": "Why do we divide by the square root? sqrt(d), sqrt(D), √D",
+    "notebooks/05_": "is_causal, is_causal=True, causal mask",
+    "notebooks/15_": "KV cache",
+}
 WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))
 
 
@@ -57,7 +64,7 @@ def spelled(formula: re.Match[str]) -> str:
     return f"{formula[1]}{text}{formula[4]}"
 
 
-def searchable(page: str, weight: float, cut: Any) -> str:
+def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
     """What of a page is searched: its article, a heading's anchor on the heading, Japanese cut into words."""
     title, article = TITLE.search(page), ARTICLE.search(page)
     text = LEFT_OUT.sub("", article[1])
@@ -65,6 +72,8 @@ def searchable(page: str, weight: float, cut: Any) -> str:
     text = CODE.sub(r'<div data-pagefind-weight="0.3" \1', MATHS.sub(spelled, text))
     # What a chapter explains in its core counts for more than an optional section.
     text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.7">', text)
+    text = re.sub(r'<dt id="(term-[^"]+)">(.*?)</dt>', r'<h3 id="\1">\2</h3>', text)  # each glossary entry alone
+    text = text.replace("</h1>", f'</h1><p data-pagefind-weight="10">{aliases}</p>', 1)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
     return (
         f'<html lang="en"><head><title>{title[1]}</title></head>'
@@ -84,7 +93,9 @@ def index(html: Path) -> int:
                 copy = Path(folder, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 page = path.read_text(encoding="utf-8")
-                cut = searchable(page, weight, lambda text: [word.surface() for word in tokenizer.tokenize(text)])
+                aliases = next((words for start, words in ALIASES.items() if name.startswith(start)), "")
+                words = lambda text: [word.surface() for word in tokenizer.tokenize(text)]  # noqa: E731
+                cut = searchable(page, weight, words, aliases)
                 copy.write_text(cut, encoding="utf-8")
                 count += 1
         options = ("--force-language", "en", "--include-characters", "√ᵀ_", "--quiet")

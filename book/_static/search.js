@@ -24,12 +24,15 @@
   // Pages in Pagefind's order, each with its best sections, the best one first.
   const find = async (words, pages, sections) => {
     const pagefind = await load();
-    const { results } = await pagefind.search(words);
+    // The index has Japanese cut into words, so the query is cut, too.
+    const japanese = /[\u3041-\u30ff\u4e00-\u9fff]/.test(words) && "Segmenter" in Intl;
+    const cut = japanese ? [...new Intl.Segmenter("ja", { granularity: "word" }).segment(words)].map(({ segment }) => segment).join(" ") : words;
+    const { results } = await pagefind.search(cut);
     const name = /^[\w.]*[A-Za-z]_?[\w.]*$/.test(words) && /[_.]|[a-z][A-Z]/.test(words) ? words.split(".").at(-1).toLowerCase() : "";
     const first = await Promise.all(results.slice(0, name ? Math.max(pages, 20) : pages).map((result) => result.data()));
     const loaded = name ? byName(first, name).slice(0, pages) : first;
     // Of a word that is nowhere, Pagefind takes ever fewer letters; one or two of them are no answer.
-    const starts = words.toLowerCase().split(/\s+/).map((word) => word.slice(0, 3));
+    const starts = cut.toLowerCase().split(/\s+/).map((word) => word.slice(0, 3));
     const found = loaded.filter((page) => {
       const marked = [...page.excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map((mark) => mark[1].toLowerCase());
       return marked.some((word) => starts.some((start) => word.includes(start)));

@@ -796,3 +796,18 @@ def test_the_start_page_offers_the_place_where_the_reader_stopped(site, tab):
     assert "Masks and dropout" in link.inner_text()
     link.click()
     tab.wait_for_url("**/notebooks/05_masks_and_dropout.html#*")
+
+
+def test_a_bold_term_shows_its_glossary_entry_and_the_glossary_can_be_filtered(site, tab):
+    tab.set_viewport_size(NARROW)
+    tab.goto(f"{site}/notebooks/05_masks_and_dropout.html")
+    term = tab.locator("a.course-term", has_text="mask").first
+    term.focus()
+    shown = term.evaluate("e => getComputedStyle(e, '::after').content")
+    assert "which query may attend to which key" in shown
+    assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    term.press("Enter")
+    tab.wait_for_url("**/book/glossary.html#term-mask")
+    tab.fill(".glossary-tools input", "teacher")
+    assert tab.locator("dl.glossary dt:visible").all_inner_texts()[0].startswith("teacher forcing")
+    assert tab.inner_text(".glossary-tools [role=status]").endswith(" entries")
