@@ -1171,3 +1171,44 @@ def test_reduced_motion_is_respected(shown):
     for wish, time in (("reduce", "0s"), ("no-preference", "0.6s")):
         tab = shown(split(), reduced_motion=wish)
         assert part(tab, "split").locator(".number").first.evaluate(moves) == time
+
+
+# What a reader tries first, and what the figure then says: where to press, how far to drag, and a part of the sentence.
+GESTURES = {
+    "softmax": (softmax, "td.bar:not(.naive)", (0.2, 0.5), (0.9, 0.5), "leads the second by"),
+    "jobs": (jobs, ".answer.head0", (0.5, 0.5), (-4.0, 0.5), "Off by"),
+    "clock": (clock, ".clock svg", (0.95, 0.4), (0.5, 0.05), "at distance"),
+    "score by distance": (clock, ".card.wide svg", (0.1, 0.5), (0.8, 0.5), "at distance"),
+    "beam": (beam, ".node >> nth=0", (0.5, 0.5), None, "Step 1"),
+    "cache": (cache, "tbody tr >> nth=-1", (0.5, 0.5), None, "Wrote"),
+    "tiles": (tiles, ".grid tbody td >> nth=0", (0.5, 0.5), None, "Tile 1"),
+}
+
+
+@pytest.mark.parametrize("name", GESTURES)
+def test_what_looks_movable_moves(shown, name):
+    make, selector, press, release, says = GESTURES[name]
+    tab = shown(make())
+    figure = part(tab, data_of(make())["id"].removeprefix("explore-"))
+    before = figure.locator(".said").inner_text()
+    box = figure.locator(selector).first.bounding_box()
+    at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in filter(None, (press, release))]
+    tab.mouse.move(*at[0])
+    tab.mouse.down()
+    if release:
+        tab.mouse.move(*at[1], steps=8)
+    tab.mouse.up()
+    tab.wait_for_timeout(400)
+    after = figure.locator(".said").inner_text()
+    assert after != before
+    assert says in after
+
+
+@pytest.mark.parametrize("make", [softmax, jobs, scale, clock, einsum, beam, tiles, decoder, particles, mask, split])
+def test_showing_the_answer_moves_the_figure(shown, make):
+    tab = shown(make())
+    figure = part(tab, data_of(make())["id"].removeprefix("explore-"))
+    before = figure.locator(".said").inner_text()
+    figure.get_by_role("button", name="Show the answer").click()
+    tab.wait_for_timeout(400)
+    assert figure.locator(".said").inner_text() != before

@@ -47,6 +47,9 @@ start("beam", () => ({ size: 2, step: 0 }), (figure) => {
     const word = svg("text", { x: x + 6, y: y + 17 }, n.words[0]), value = svg("text", { x: x + wide - 5, y: y + 17, class: "value" });
     return { way, box: svg("g", {}, svg("rect", { x, y, width: wide, height: 26, rx: 4 }), word, value), value };
   });
+  parts.forEach((/** @type {any} */ part, /** @type {number} */ i) => {
+    part?.box.addEventListener("click", () => figure.change({ step: nodes[i].depth }));
+  });
   picture.append(...parts.slice(1).map((/** @type {any} */ p) => p.way), ...parts.slice(1).map((/** @type {any} */ p) => p.box));
   const body = make("tbody");
   const key = make("p", { class: "key" }, make("span", { class: "kept" }, "in the beam"), make("span", { class: "ended" }, "has ended"), make("span", { class: "dropped" }, "dropped"));
@@ -83,7 +86,7 @@ start("beam", () => ({ size: 2, step: 0 }), (figure) => {
         if (!i) return;
         const { way, box, value } = parts[i];
         set(way, { class: `way ${kinds[i]}` });
-        set(box, { class: `node ${kinds[i]}` });
+        set(box, { class: `node pressable ${kinds[i]}` });
         write(value, kinds[i] === "unseen" ? "" : p(i, 3).replace(/^0/, ""));
       });
       body.replaceChildren(...ended().map((i) => make("tr", {}, make("th", { scope: "row" }, sentence(i)), make("td", {}, p(i)))));
@@ -102,5 +105,6 @@ start("beam", () => ({ size: 2, step: 0 }), (figure) => {
       ].join(" ").trim();
     },
     found: () => state.size === hard && state.step === steps().length,
+    solve: () => ({ size: hard, step: depth }),
   };
 });

@@ -44,11 +44,15 @@ start("cache", ({ room, written }) => {
     figure.change({ length, back: state.back + 1, after: 0, note });
   };
   figure.controls.append(make("span", { class: "quiet-text" }, "Write"));
-  tokens.forEach((/** @type {string} */ token, /** @type {number} */ i) => figure.button(token, () => {
+  const append = (/** @type {number} */ i) => {
+    const token = tokens[i];
     const memory = appended(/** @type {any} */ (state), i);
     if (!memory) figure.change({ note: `${state.length + 1} tokens do not fit into ${room} places: nothing was written.` });
     else figure.change({ ...memory, computed: state.computed + 1, without: state.without + memory.length, after: state.back ? state.after + 1 : 0, note: `Wrote ${token}: one query, one key and one value were computed.` });
-  }));
+  };
+  tokens.forEach((/** @type {string} */ token, /** @type {number} */ i) => figure.button(token, () => append(i)));
+  // A press on a place behind the text writes the next token there; a press on a filled place truncates the text to it.
+  places.forEach(({ e }, i) => e.addEventListener("click", () => (i < state.length ? truncate(i + 1) : append(state.length % tokens.length))));
   const back = figure.button("Take one back", () => truncate(state.length - 1));
   const empty = figure.button("Take all back", () => truncate(0));
   const said = (/** @type {number[]} */ row, digits = 2) => row.map((x) => number(x, digits)).join(", ");
@@ -57,7 +61,7 @@ start("cache", ({ room, written }) => {
       const { weights, out: found } = state.length ? newest(/** @type {any} */ (state), queries, keys, values) : { weights: [], out: [] };
       places.forEach(({ e, token, key, value, weight }, i) => {
         const held = state.held[i], on = i < state.length, kind = on ? (i === state.length - 1 ? "on new" : "on") : held < 0 ? "never" : "left";
-        set(e, { class: kind });
+        set(e, { class: `pressable ${kind}` });
         write(token, held < 0 ? "–" : tokens[held]);
         write(key, held < 0 ? "" : said(keys[held]));
         write(value, held < 0 ? "" : said(values[held]));

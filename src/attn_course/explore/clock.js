@@ -1,5 +1,5 @@
 // Rotary positions: each pair of columns is a hand, turned by an angle that grows with the position.
-import { make, number, set, start, svg, write } from "./core.js";
+import { drag, make, number, set, start, svg, within, write } from "./core.js";
 
 /**
  * Radians per position of each pair: 1 / base^(2i/D), as the package's rotate.
@@ -21,7 +21,7 @@ start("clock", ({ pairs, base, query, key }) => ({ query, key, moved: 0, base: M
   });
   const curve = svg("path", { class: "curve" }), zero = svg("path", { class: "axis" }), here = svg("circle", { r: 4.5, class: "here" });
   const plot = svg("svg", { viewBox: "0 0 340 100", role: "img" }, zero, curve, here, svg("text", { x: 8, y: 98 }, "distance 0"), svg("text", { x: 332, y: 98, class: "end" }, `${far}`));
-  figure.stage.append(make("div", { class: "clocks" }, ...clocks.map(({ e }) => e)), make("figure", { class: "card wide" }, make("figcaption", {}, "Score by distance"), plot));
+  figure.stage.append(make("div", { class: "clocks" }, ...clocks.map(({ e }) => e)), make("figure", { class: "card wide" }, make("figcaption", {}, "Score (up) by distance (across). In the clocks, orange is the query and green is the key."), plot));
   figure.slider("query", { label: "Position of the query", min: 0, max: far, step: 1 });
   figure.slider("key", { label: "Position of the key", min: 0, max: far, step: 1 });
   figure.slider("moved", { label: "Both moved on by", min: 0, max: 1000, step: 10 });
@@ -30,6 +30,30 @@ start("clock", ({ pairs, base, query, key }) => ({ query, key, moved: 0, base: M
   const base = () => 10 ** state.base;
   const score = (/** @type {number} */ distance) => speeds(state.pairs, base()).reduce((sum, w) => sum + Math.cos(w * distance), 0);
   const apart = () => Math.abs(state.query - state.key);
+  // A dragged hand turns with the pointer, and its position changes by the angle over the speed of its pair.
+  clocks.forEach(({ face, i }) => {
+    let hand = "query", last = 0;
+    const angle = (/** @type {PointerEvent} */ { clientX, clientY }) => {
+      const box = face.getBoundingClientRect();
+      return Math.atan2(box.top + box.height / 2 - clientY, clientX - box.left - box.width / 2);
+    };
+    const turn = (/** @type {number} */ by) => Math.atan2(Math.sin(by), Math.cos(by));
+    face.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      const speed = speeds(state.pairs, base())[i], off = (/** @type {number} */ at) => Math.abs(turn(angle(event) - speed * (at + state.moved)));
+      hand = off(state.query) <= off(state.key) ? "query" : "key";
+      last = angle(event);
+    });
+    drag(face, (event) => {
+      const steps = Math.round(turn(angle(event) - last) / speeds(state.pairs, base())[i]);
+      if (!steps) return;
+      last += steps * speeds(state.pairs, base())[i];
+      figure.change({ [hand]: within(state[hand] + steps, 0, far) });
+    });
+  });
+  drag(plot, ({ clientX }) => {
+    const box = plot.getBoundingClientRect(), distance = within(Math.round(((clientX - box.left) / box.width * 340 - 8) / 324 * far), 0, far);
+    figure.change(state.key + distance <= far ? { query: state.key + distance } : { query: far, key: far - distance });
+  });
   return {
     draw() {
       const turns = speeds(state.pairs, base());
@@ -58,5 +82,6 @@ start("clock", ({ pairs, base, query, key }) => ({ query, key, moved: 0, base: M
       return `Positions ${state.query + state.moved} and ${state.key + state.moved}: the score is ${number(now, 3)}, at distance ${apart()}. ${back}`;
     },
     found: () => state.moved >= 20,
+    solve: () => ({ moved: 20 }),
   };
 });

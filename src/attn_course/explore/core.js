@@ -5,7 +5,7 @@
 /** @typedef {number | string | boolean | number[]} Value */
 /** @typedef {Record<string, any>} State */
 /** @typedef {{ id: string, name: string, ask: string, options: string[], right: number, then: string, told: string, [more: string]: any }} Data */
-/** @typedef {{ draw: () => void, tell?: () => string, found?: () => boolean }} Drawn */
+/** @typedef {{ draw: () => void, tell?: () => string, found?: () => boolean, solve?: () => State }} Drawn solve gives the state that shows the answer */
 /** @typedef {Node | string} Child */
 
 const STYLE = "explore.css";
@@ -65,6 +65,25 @@ export const number = (x, digits = 2) => (Number.isNaN(x) ? "NaN" : Math.abs(x) 
   : (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "−"));
 
 export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/**
+ * Call a function with each pointer position while an element is pressed and dragged, the first press included.
+ * @param {Element} e @param {(event: PointerEvent) => void} move
+ */
+export function drag(e, move) {
+  const grip = /** @type {SVGElement} */ (e);
+  grip.classList.add("movable");
+  grip.addEventListener("pointerdown", (down) => {
+    if (down.button) return;
+    down.preventDefault();
+    grip.setPointerCapture(down.pointerId);
+    move(down);
+    const stop = () => grip.removeEventListener("pointermove", move);
+    grip.addEventListener("pointermove", move);
+    for (const end of ["pointerup", "pointercancel"]) grip.addEventListener(end, stop, { once: true });
+  });
+  grip.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // the page must not scroll
+}
 
 /** One figure on the page: what a script of a figure gets to draw with. */
 export class Figure {
@@ -331,7 +350,8 @@ function frame(figure) {
   const then = make("p", { class: "then", hidden: true }, ...words(data.then));
   const answer = make("button", { type: "button", class: "quiet" }, "Show the answer");
   const told = make("p", { class: "told", "aria-live": "polite" });
-  const ask = make("fieldset", { class: "guess" }, make("legend", {}, make("b", {}, "Guess first. "), ...words(data.ask)));
+  const question = make("p", { class: "ask" }, ...words(data.ask));
+  const ask = make("fieldset", { class: "guess" }, make("legend", {}, "Your guess"));
   data.options.forEach((option, i) => {
     const input = make("input", { type: "radio", name: "guess", value: i });
     input.addEventListener("change", () => {
@@ -348,14 +368,18 @@ function frame(figure) {
     told.replaceChildren(...verdict, ...words(data.told));
     host.setAttribute("data-told", "");
   };
+  const show = () => {
+    tell();
+    if (figure.drawn.solve) figure.change(figure.drawn.solve());
+  };
   figure.judge = () => {
     if (shown || (guess >= 0 && figure.touched && figure.drawn.found?.())) tell();
   };
-  answer.addEventListener("click", tell);
+  answer.addEventListener("click", show);
   const reset = make("button", { type: "button", class: "quiet" }, "Start again");
   reset.addEventListener("click", () => figure.change(structuredClone(figure.start)));
   return make("div", { class: "explore", role: "group", "aria-label": data.name },
-    ask, then, figure.controls, figure.stage, figure.said, told, make("p", { class: "last" }, answer, reset));
+    question, figure.stage, figure.controls, figure.said, ask, then, told, make("p", { class: "last" }, answer, reset));
 }
 
 const kinds = /** @type {Map<string, [(data: Data) => State, (figure: Figure) => Drawn]>} */ (new Map());

@@ -54,5 +54,6 @@ start("decoder", ({ steps, shown }) => ({ net: "on", text: `${shown}`, step: ste
       ].join(" ").trim();
     },
     found: () => state.net === "on" && state.step === 0,
+    solve: () => ({ net: "on", step: 0 }),
   };
 });

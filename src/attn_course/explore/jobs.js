@@ -1,5 +1,5 @@
 // One head has one row of weights: what it gives to one question, it takes from the other. A second head has its own.
-import { make, number, set, start, svg, write } from "./core.js";
+import { drag, make, number, set, start, svg, write } from "./core.js";
 
 start("jobs", () => ({ dog: 0.5, cat: 0, heads: "one", wide: 1 }), (figure) => {
   const { data, state } = figure, { words, speeds } = data, [low, high] = [Math.min(...speeds), Math.max(...speeds)];
@@ -32,6 +32,11 @@ start("jobs", () => ({ dog: 0.5, cat: 0, heads: "one", wide: 1 }), (figure) => {
     const all = answers(), far = (/** @type {number} */ i, /** @type {number} */ a) => Math.abs(all[a] - speeds[i]);
     return all.length < 2 ? [[far(0, 0), 0], [far(1, 0), 0]] : far(0, 0) + far(1, 1) <= far(0, 1) + far(1, 0) ? [[far(0, 0), 0], [far(1, 1), 1]] : [[far(0, 1), 1], [far(1, 0), 0]];
   };
+  marks.forEach((mark, i) => drag(mark, ({ clientX }) => {
+    const box = picture.getBoundingClientRect(), speed = low + ((clientX - box.left) / box.width * width - left) / (right - left) * (high - low);
+    const weight = Math.min(1, Math.max(0, (speed - speeds[1]) / (speeds[0] - speeds[1])));
+    figure.change({ [i ? "cat" : "dog"]: Math.round(100 * weight) / 100 });
+  }));
   return {
     draw() {
       const all = answers(), two = all.length > 1, misses = off();
@@ -60,5 +65,6 @@ start("jobs", () => ({ dog: 0.5, cat: 0, heads: "one", wide: 1 }), (figure) => {
       return `Off by ${number(a)} for the ${words[0]} and ${number(b)} for the ${words[1]}, together ${number(a + b)}.${more}`;
     },
     found: () => state.heads === "two" && off().every(([miss]) => miss < 0.005),
+    solve: () => ({ heads: "two", dog: 1, cat: 0 }),
   };
 });

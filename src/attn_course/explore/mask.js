@@ -112,5 +112,6 @@ start("mask", ({ mask }) => ({ mask, when: "before", means: "may" }), (figure) =
       ].join(" ");
     },
     found: () => state.when === "after" && leaks().length > 0,
+    solve: () => ({ when: "after" }),
   };
 });

@@ -78,5 +78,6 @@ start("order", ({ tokens }) => ({ order: tokens.map((/** @type {string} */ _, /*
       return `${text}: ${most < 5e-4 ? "every word has the context vector that it had." : `context vectors have moved by up to ${number(most, 3)}, for the vectors say where they stand.`}`;
     },
     found: () => state.order.some((/** @type {number} */ i, /** @type {number} */ t) => i !== t),
+    solve: () => ({ order: [...state.order].reverse() }),
   };
 });

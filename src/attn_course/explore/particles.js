@@ -44,5 +44,6 @@ start("particles", ({ steps }) => ({ sentence: "0", order: "subject", step: step
       ].join(" ");
     },
     found: () => state.order === "object" && state.step === last,
+    solve: () => ({ order: "object", step: last }),
   };
 });

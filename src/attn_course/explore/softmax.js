@@ -1,6 +1,6 @@
 // Scores, a temperature and a shift: the weights as the package computes them, and as exp and a sum would.
 import { average, naiveSoftmax, softmax } from "./arithmetic.js";
-import { make, number, start, write } from "./core.js";
+import { drag, make, number, start, write } from "./core.js";
 
 start("softmax", ({ scores }) => ({ scores, heat: 0, shift: 0 }), (figure) => {
   const { data, state } = figure, { tokens, values } = data;
@@ -21,7 +21,14 @@ start("softmax", ({ scores }) => ({ scores, heat: 0, shift: 0 }), (figure) => {
       input.value = state.scores[i];
       input.setAttribute("aria-valuetext", number(state.scores[i]));
     });
-    const score = make("td"), ours = make("td", { class: "bar" }), naive = make("td", { class: "bar naive" });
+    const score = make("td"), ours = make("td", { class: "bar" });
+    drag(ours, ({ clientX }) => { // the length of the bar is the weight; the other scores stay
+      const box = ours.getBoundingClientRect(), share = Math.min(0.99, Math.max(0.01, (clientX - box.left) / box.width));
+      const others = state.scores.reduce((/** @type {number} */ sum, /** @type {number} */ s, /** @type {number} */ j) => sum + (i === j ? 0 : Math.exp(s / 10 ** state.heat)), 0);
+      const s = Math.min(high, Math.max(low, 10 ** state.heat * Math.log(others * share / (1 - share))));
+      if (Number.isFinite(s)) figure.change({ scores: state.scores.map((/** @type {number} */ old, /** @type {number} */ j) => (i === j ? Math.round(s * 100) / 100 : old)) });
+    });
+    const naive = make("td", { class: "bar naive" });
     return { e: make("tr", {}, make("th", { scope: "row" }, token), make("td", { class: "drag" }, input), score, ours, naive), score, ours, naive };
   });
   const titles = ["score", "÷ T, + shift", "softmax", "exp ÷ sum (float32)"];
@@ -52,5 +59,6 @@ start("softmax", ({ scores }) => ({ scores, heat: 0, shift: 0 }), (figure) => {
       return `The best score leads the second by ${number(lead, 3)}, so its weight is ${lead > 20 ? "more than a hundred million" : number(Math.exp(lead), lead > 5 ? 0 : 2)} times as large. ${broken}${context}`;
     },
     found: () => naiveSoftmax(seen()).some(Number.isNaN),
+    solve: () => ({ shift: 100 }),
   };
 });

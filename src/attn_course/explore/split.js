@@ -74,5 +74,6 @@ start("split", () => ({ way: "transpose", step: 0 }), (figure) => {
       return `Row 0 of head ${H - 1} holds ${first.join(" and ")}. ${wrong() ? `${wrong()} of ${T * E} numbers are in a head that does not own them.` : "Every number is in the head that owns its column."}`;
     },
     found: () => state.way === "view" && state.step >= 1,
+    solve: () => ({ way: "view", step: 1 }),
   };
 });

@@ -73,6 +73,10 @@ start("tiles", () => ({ size: "2", order: "front", sees: "all", shrink: "yes", s
   figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
   figure.choice("shrink", "When the maximum grows", { yes: "shrink what was before", no: "leave it" });
   const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
+  cells.forEach((/** @type {Element[]} */ row, /** @type {number} */ t) => row.forEach((e, s) => e.addEventListener("click", () => {
+    const place = tiles().findIndex(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
+    if (place >= 0) figure.change({ step: place + 1 });
+  })));
   const digits = (/** @type {number} */ x) => number(x, 3).replace(/\.?0+$/, "");
   const now = () => {
     const all = tiles(), read = all.slice(0, state.step), states = readTiles(powers, values, read, causal(), shrinks());
@@ -88,7 +92,7 @@ start("tiles", () => ({ size: "2", order: "front", sees: "all", shrink: "yes", s
       const inside = (/** @type {number} */ t, /** @type {number} */ s, /** @type {Tile[]} */ list) => list.some(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
       cells.forEach((/** @type {Element[]} */ row, /** @type {number} */ t) => row.forEach((e, s) => {
         const hidden = causal() && s > t + S - T, here = t0 <= t && t < t1 && s0 <= s && s < s1, edge = `${s % size() ? "" : " west"}${t % size() ? "" : " north"}`;
-        set(e, { class: `${hidden ? "hidden" : inside(t, s, read) ? "read" : "wait"}${here ? " here" : ""}${!inside(t, s, all) ? " skipped" : ""}${edge}` });
+        set(e, { class: `pressable ${hidden ? "hidden" : inside(t, s, read) ? "read" : "wait"}${here ? " here" : ""}${!inside(t, s, all) ? " skipped" : ""}${edge}` });
       }));
       kept.forEach((/** @type {any} */ { e, parts }, /** @type {number} */ t) => {
         const { largest, total, mix } = states[t], here = t0 <= t && t < t1, grew = here && largest > before[t].largest && before[t].largest > -Infinity;
@@ -113,5 +117,6 @@ start("tiles", () => ({ size: "2", order: "front", sees: "all", shrink: "yes", s
       const a = readTiles(powers, values, read.slice(0, i), causal(), true), b = readTiles(powers, values, read.slice(0, i + 1), causal(), true);
       return b.some(({ largest }, t) => largest > a[t].largest && a[t].largest > -Infinity);
     }),
+    solve: () => ({ step: tiles().length }),
   };
 });
