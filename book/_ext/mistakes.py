@@ -1,7 +1,7 @@
 """Write the pages of mistakes when the book is built: what the check of each exercise knows, and what it says.
 
-The sentences are those of the checks, which come from src/attn_course/exercises/chapter_NN.md. The edits in that file
-are left out, since they show the solution; crosslinks.py makes links of the sections that a sentence names.
+The sentences are those of the checks, which come from src/attn_course/exercises/chapter_NN.md. Short edits in that file
+are shown folded, since the wrong code hints at the solution; crosslinks.py links the sections that a sentence names.
 """
 
 import json
@@ -19,10 +19,12 @@ from sphinx.config import Config
 
 from attn_course import check
 from attn_course.exercises.engine.general_mistakes import EVERY_CHECK_KNOWS
+from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 
 BOOK = Path(__file__).parents[1]
 EXERCISE = re.compile(r"Exercise (\d+)\.(\d+) · (.+) \(◦{1,3}, \d+ min\)")
 CHECK = re.compile(r"^check\.(\w+)\(\1\)$", re.MULTILINE)
+LONGEST = 90  # characters of a wrong piece of code that is shown
 LEAST = 3  # exercises that know a mistake, to be one that comes back
 
 INDEX = """\
@@ -118,6 +120,10 @@ def section(exercise: Exercise, notebook: Path) -> str:
     """The mistakes of one exercise."""
     address = f"../notebooks/{notebook.stem}.html#{make_id(exercise.heading)}"
     lines = [f"- *{name}*: {escape(says)}" for name, says in exercise.mistakes.items()]
+    if code := wrong_code(exercise):
+        listed = [f"- *{name}*: `` {wrong} ``" for name, wrong in code.items()]
+        summary = "<details><summary>Show the wrong code (it hints at the solution)</summary>"
+        lines += ["", summary, "", *listed, "", "</details>"]
     return "\n".join(
         [
             f"({exercise.label})=",
@@ -128,6 +134,17 @@ def section(exercise: Exercise, notebook: Path) -> str:
             *lines,
         ]
     )
+
+
+def wrong_code(exercise: Exercise) -> dict[str, str]:
+    """The wrong piece of code of each mistake that is one short edit of the right answer."""
+    lines = read_mistakes(page_of(exercise.chapter))[exercise.name]
+    edits = {line.name: list(line.edits.values()) for line in lines if line.edits}
+    return {
+        name: " ".join(new[0].split())
+        for name, new in edits.items()
+        if len(new) == 1 and 0 < len(new[0].strip()) <= LONGEST
+    }
 
 
 def table() -> str:
