@@ -86,20 +86,10 @@ def self_attention(x, W_query, W_key, W_value):
     return attend(x, W_query, W_key, W_value, 2**0.5)
 
 
-@wrong("scale by another number")
-def self_attention(x, W_query, W_key, W_value):
-    return attend(x, W_query, W_key, W_value, 8)
-
-
 @wrong("tokens compared")
 def self_attention(x, W_query, W_key, W_value):
     weights = torch.softmax(x @ x.mT, dim=-1)
     return weights @ (x @ W_value)
-
-
-@wrong("tokens compared")
-def self_attention(x, W_query, W_key, W_value):
-    return F.scaled_dot_product_attention(x, x, x @ W_value)
 
 
 @wrong("only six tokens")
@@ -110,16 +100,6 @@ def self_attention(x, W_query, W_key, W_value):
         scores = keys @ queries[i] / keys.shape[-1] ** 0.5
         rows.append(torch.softmax(scores, dim=-1) @ values)
     return torch.stack(rows)
-
-
-@wrong("only six tokens")
-def self_attention(x, W_query, W_key, W_value):
-    queries, keys, values = x @ W_query, x @ W_key, x @ W_value
-    context = torch.zeros(x.shape[0], W_value.shape[1])
-    for i in range(6):
-        scores = keys @ queries[i] / keys.shape[-1] ** 0.5
-        context[i] = torch.softmax(scores, dim=-1) @ values
-    return context
 
 
 @wrong("more than the result")
@@ -229,31 +209,15 @@ def causal_weights(q, k):
     return fill(q, k, past(q.size(-2)))
 
 
-@wrong("mask inverted")
-def causal_weights(q, k):
-    return fill(q, k, past(q.size(-2)), -1e9)
-
-
 @wrong("hides the diagonal")
 def causal_weights(q, k):
     return fill(q, k, torch.triu(torch.ones(q.size(-2), q.size(-2))).bool())
-
-
-@wrong("hides the diagonal")
-def causal_weights(q, k):
-    return fill(q, k, torch.triu(torch.ones(q.size(-2), q.size(-2))) == 1, -1e9)
 
 
 @wrong("softmax twice")
 def causal_weights(q, k):
     weights = torch.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
     return torch.softmax(weights.masked_fill(~past(q.size(-2)), -torch.inf), dim=-1)
-
-
-@wrong("softmax twice")
-def causal_weights(q, k):
-    weights = torch.softmax(q @ k.mT / math.sqrt(q.size(-1)), dim=-1)
-    return torch.softmax(weights * past(q.size(-2)), dim=-1)
 
 
 def scale(q, k, divide_by):
@@ -411,22 +375,10 @@ class CausalMultiHead(Sound):
         return scores.masked_fill(torch.ones(scores.shape[-2:]).tril() == 1, -torch.inf)
 
 
-@wrong("mask inverted")
-class CausalMultiHead(Sound):
-    def hide(self, scores):
-        return scores.masked_fill(torch.ones(scores.shape[-2:]).tril().bool(), -1e9)
-
-
 @wrong("hides the diagonal")
 class CausalMultiHead(Sound):
     def hide(self, scores):
         return scores.masked_fill(torch.ones(scores.shape[-2:]).triu().bool(), -torch.inf)
-
-
-@wrong("hides the diagonal")
-class CausalMultiHead(Sound):
-    def hide(self, scores):
-        return scores.masked_fill(torch.ones(scores.shape[-2:]).triu() == 1, -1e9)
 
 
 @wrong("not low enough")

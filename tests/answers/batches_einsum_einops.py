@@ -88,20 +88,6 @@ def weighted_sum(weights, v):
     return out
 
 
-@wrong("a sum never set back")
-def weighted_sum(weights, v):
-    (B, T, S), D = weights.shape, v.size(-1)
-    out = torch.zeros(B, T, D).to(v)
-    for b in range(B):
-        for t in range(T):
-            total = v.new_zeros(())
-            for d in range(D):
-                for s in range(S):
-                    total = total + weights[b, t, s] * v[b, s, d]
-                out[b, t, d] = total
-    return out
-
-
 @wrong("returns from inside a loop")
 def weighted_sum(weights, v):
     (B, T, S), D = weights.shape, v.size(-1)
@@ -112,18 +98,6 @@ def weighted_sum(weights, v):
                 for s in range(S):
                     out[b, t, d] += weights[b, t, s] * v[b, s, d]
         return out
-
-
-@wrong("returns from inside a loop")
-def weighted_sum(weights, v):
-    (B, T, S), D = weights.shape, v.size(-1)
-    out = torch.zeros(B, T, D, device=v.device)  # and float32, which shows later
-    for b in range(B):
-        for t in range(T):
-            for d in range(D):
-                for s in range(S):
-                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
-            return out
 
 
 @wrong("the first one for all")
@@ -210,19 +184,9 @@ def general_scores(q, k, W):
     return torch.einsum("btd,de,bsd->bts", q, W, k)  # d for queries and keys, out of habit
 
 
-@wrong("an axis of the matrix alone")
-def general_scores(q, k, W):
-    return torch.einsum("bti,ij,bsk->bts", q, W, k)
-
-
 @wrong("an axis too many")
 def general_scores(q, k, W):
     return torch.einsum("bti,ij,bsj->btsj", q, W, k)
-
-
-@wrong("an axis too many")
-def general_scores(q, k, W):
-    return einops.einsum(q, W, k, "b t dq, dq dk, b s dk -> b t s dq")
 
 
 @wrong("queries and keys swapped")
@@ -230,24 +194,9 @@ def general_scores(q, k, W):
     return k @ (q @ W).mT
 
 
-@wrong("queries and keys swapped")
-def general_scores(q, k, W):
-    return torch.einsum("bsj,ij,bti->bst", k, W, q)
-
-
-@wrong("queries and keys swapped")
-def general_scores(q, k, W):
-    return k @ W @ q.mT  # and the matrix is read the other way around
-
-
 @wrong("scale added")
 def general_scores(q, k, W):
     return q @ W @ k.mT / math.sqrt(W.size(0))
-
-
-@wrong("scale added")
-def general_scores(q, k, W):
-    return q @ W @ k.mT * k.size(-1) ** -0.5
 
 
 @wrong("no gradient")
@@ -320,23 +269,6 @@ def table_gradient(ids, upstream, num_words):
 def table_gradient(ids, upstream, num_words):
     gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
     gradient[ids] += upstream
-    return gradient
-
-
-@wrong("only one use counts")
-def table_gradient(ids, upstream, num_words):
-    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
-    for words, rows in zip(ids, upstream, strict=True):
-        for word, row in zip(words, rows, strict=True):
-            gradient[word] = row
-    return gradient
-
-
-@wrong("only one use counts")
-def table_gradient(ids, upstream, num_words):
-    gradient = torch.zeros(num_words, upstream.size(-1)).to(upstream)
-    for word, row in zip(ids.flatten().flip(0), upstream.flatten(0, 1).flip(0), strict=True):
-        gradient[word] = row  # the first use instead of the last
     return gradient
 
 

@@ -148,12 +148,6 @@ def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
     return own, {head * num_kv_heads // num_heads for head in own}
 
 
-@wrong("not built as asked")
-def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):
-    own = _own(num_heads, num_ranks, rank)
-    return own, (group for group in sorted({head * num_kv_heads // num_heads for head in own}))
-
-
 @wrong("places missing")
 def heads_of_rank(num_heads, num_kv_heads, num_ranks, rank):  # counted from the first key head
     own, sharing = _own(num_heads, num_ranks, rank), num_heads // num_kv_heads

@@ -85,42 +85,16 @@ def make_decoder_masks(src, tgt, pad_id):
     return causal & (tgt == pad_id).unsqueeze(1), (src == pad_id).unsqueeze(1)
 
 
-@wrong("padding inverted")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt != pad_id).unsqueeze(1), (src == pad_id).unsqueeze(1)
-
-
-@wrong("padding inverted")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt == pad_id).unsqueeze(1), (src != pad_id).unsqueeze(1)
-
-
 @wrong("sees the future only")
 def make_decoder_masks(src, tgt, pad_id):
     causal = make_causal_mask(tgt.size(1), device=tgt.device)
     return ~causal & (tgt != pad_id)[:, None], (src != pad_id)[:, None]
 
 
-@wrong("sees the future only")
-def make_decoder_masks(src, tgt, pad_id):
-    T = tgt.size(1)
-    causal = torch.triu(torch.ones(T, T, device=tgt.device)).bool()
-    return causal & (tgt != pad_id)[:, None], (src != pad_id)[:, None]
-
-
 @wrong("causal mask in cross-attention")
 def make_decoder_masks(src, tgt, pad_id):
     self_mask = make_causal_mask(tgt.size(1), device=tgt.device) & (tgt != pad_id)[:, None, :]
     across = make_causal_mask(tgt.size(1), src.size(1), device=tgt.device)
-    return self_mask, across & (src != pad_id)[:, None, :]
-
-
-@wrong("causal mask in cross-attention")
-def make_decoder_masks(src, tgt, pad_id):
-    self_mask = make_causal_mask(tgt.size(1), device=tgt.device) & (tgt != pad_id)[:, None, :]
-    across = torch.ones(tgt.size(1), src.size(1), device=tgt.device).tril().bool()
     return self_mask, across & (src != pad_id)[:, None, :]
 
 
@@ -131,39 +105,14 @@ def make_decoder_masks(src, tgt, pad_id):
     return causal * (tgt != pad_id)[:, None, :], (src != pad_id)[:, None, :]
 
 
-@wrong("numbers instead of booleans")
-def make_decoder_masks(src, tgt, pad_id):
-    visible = make_causal_mask(tgt.size(1), device=tgt.device) & (tgt != pad_id)[:, None, :]
-    return visible.int(), (src != pad_id)[:, None, :].int()
-
-
 @wrong("future ignored")
 def make_decoder_masks(src, tgt, pad_id):
     return (tgt != pad_id)[:, None, :], (src != pad_id)[:, None, :]
 
 
-@wrong("future ignored")
-def make_decoder_masks(src, tgt, pad_id):
-    padding = (tgt != pad_id)[:, None, :].repeat(1, tgt.size(1), 1)
-    return padding, (src != pad_id)[:, None, :]
-
-
 @wrong("padding ignored")
 def make_decoder_masks(src, tgt, pad_id):
     return make_causal_mask(tgt.size(1), device=tgt.device), (src != pad_id)[:, None, :]
-
-
-@wrong("padding ignored")
-def make_decoder_masks(src, tgt, pad_id):
-    B, T = tgt.shape
-    causal = torch.tril(torch.ones(B, T, T, device=tgt.device)) > 0
-    return causal, (src != pad_id).unsqueeze(1)
-
-
-@wrong("padding ignored")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt != pad_id)[:, None, :], torch.ones_like(src).bool()[:, None, :]
 
 
 @wrong("padding on the queries")
@@ -173,42 +122,10 @@ def make_decoder_masks(src, tgt, pad_id):
     return causal & tgt_real[:, None, :], tgt_real[:, :, None] & src_real[:, None, :]
 
 
-@wrong("padding on the queries")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt != pad_id)[:, :, None], (src != pad_id)[:, None, :]
-
-
-@wrong("padding on the queries")
-def make_decoder_masks(src, tgt, pad_id):
-    real = tgt != pad_id
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & real[:, None, :] & real[:, :, None], (src != pad_id)[:, None, :]
-
-
-@wrong("padding on the queries")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt != pad_id)[:, None, :], (src != pad_id)[:, :, None]
-
-
 @wrong("no axis for the queries")
 def make_decoder_masks(src, tgt, pad_id):
     causal = make_causal_mask(tgt.size(1), device=tgt.device)
     return causal & (tgt != pad_id), src != pad_id
-
-
-@wrong("no axis for the queries")
-def make_decoder_masks(src, tgt, pad_id):
-    causal = make_causal_mask(tgt.size(1), device=tgt.device)
-    return causal & (tgt != pad_id)[:, None, :], src != pad_id
-
-
-@wrong("numbers instead of booleans")
-def make_decoder_masks(src, tgt, pad_id):
-    visible = make_causal_mask(tgt.size(1), device=tgt.device) & (tgt != pad_id)[:, None, :]
-    real = (src != pad_id)[:, None, :]
-    return tuple(torch.zeros(mask.shape).masked_fill(~mask.cpu(), -math.inf) for mask in (visible, real))
 
 
 @wrong("an axis of length 1 missing")

@@ -60,12 +60,6 @@ def word_accuracy(logits, tgt, pad_id):
     return (logits.argmax(dim=-1) == tgt)[words].float()
 
 
-@wrong("count instead of share")  # as a float
-def word_accuracy(logits, tgt, pad_id):
-    words = tgt != pad_id
-    return float((logits.argmax(-1)[words] == tgt[words]).sum())
-
-
 @wrong("ids compared by size")
 def word_accuracy(logits, tgt, pad_id):
     words = tgt > pad_id
@@ -138,12 +132,6 @@ def word_loss(logits, tgt, pad_id):
     return -torch.log(picked[tgt != pad_id]).mean()
 
 
-@wrong("small number added")
-def word_loss(logits, tgt, pad_id):
-    picked = logits.softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
-    return -picked[tgt != pad_id].clamp(min=1e-12).log().mean()
-
-
 @wrong("changes its input")
 def word_loss(logits, tgt, pad_id):
     with torch.no_grad():
@@ -166,34 +154,9 @@ def word_loss(logits, tgt, pad_id):
     return -logs[tgt != pad_id]
 
 
-@wrong("small number added")
-def word_loss(logits, tgt, pad_id):
-    probs = torch.softmax(logits, dim=-1).clamp(min=1e-10)
-    return -probs.log().gather(-1, tgt[..., None])[..., 0][tgt != pad_id].mean()
-
-
 @wrong("a number instead of a tensor")
 def word_loss(logits, tgt, pad_id):
     return F.cross_entropy(logits.mT, tgt, ignore_index=pad_id).item()
-
-
-@wrong("small number added")  # a bound for the logits
-def word_loss(logits, tgt, pad_id):
-    return F.cross_entropy(logits.clamp(-30, 30).mT, tgt, ignore_index=pad_id)
-
-
-@wrong("softmax overflows")  # in the gradient, too
-def word_loss(logits, tgt, pad_id):
-    exact = logits.double()
-    losses = exact.exp().sum(-1).log() - exact.gather(2, tgt.unsqueeze(2)).squeeze(2)
-    return losses[tgt != pad_id].mean().to(logits.dtype)
-
-
-@wrong("softmax overflows")  # in the gradient alone
-def word_loss(logits, tgt, pad_id):
-    exact = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
-    p = logits.softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
-    return -torch.where(p > 0, p.log(), exact)[tgt != pad_id].mean()
 
 
 @wrong("backward called already")
@@ -347,17 +310,6 @@ def keep_best(model, run_epoch, num_epochs):
     return best_epoch
 
 
-@wrong("too few epochs")
-def keep_best(model, run_epoch, num_epochs):
-    best_loss, best_epoch, best = float("inf"), 0, copy.deepcopy(model.state_dict())
-    for epoch in range(num_epochs - 1):
-        loss = run_epoch()
-        if loss < best_loss:
-            best_loss, best_epoch, best = loss, epoch, copy.deepcopy(model.state_dict())
-    model.load_state_dict(best)
-    return best_epoch
-
-
 @wrong("lowest starts too low")
 def keep_best(model, run_epoch, num_epochs):
     lowest, kept, best = 0.5, copy.deepcopy(model.state_dict()), 0
@@ -376,18 +328,6 @@ def _with_the_best(model, run_epoch, num_epochs, keep, put_back):
             best, lowest, kept = epoch, loss, keep()
     with torch.no_grad():
         put_back(kept)
-    return best
-
-
-@wrong("too few epochs")
-def keep_best(model, run_epoch, num_epochs):
-    best, lowest, kept = 0, math.inf, None
-    for epoch in range(num_epochs):
-        if (loss := run_epoch()) < lowest:
-            best, lowest, kept = epoch, loss, copy.deepcopy(model.state_dict())
-        elif epoch - best >= 10:
-            break
-    model.load_state_dict(kept)
     return best
 
 

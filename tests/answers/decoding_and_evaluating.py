@@ -63,16 +63,6 @@ def write_greedily(next_logits, bos_id, eos_id, max_len):
     return read[1:].tolist()
 
 
-@wrong("ids of another type")
-def write_greedily(next_logits, bos_id, eos_id, max_len):
-    ids = [bos_id]
-    while len(ids) <= max_len:
-        ids.append(next_logits(ids)[-1].cpu().numpy().argmax())
-        if ids[-1] == eos_id:
-            break
-    return ids[1:]
-
-
 # -- beam_step --------------------------------------------------------------------------------------
 
 
@@ -216,14 +206,6 @@ def beam_step(log_probs, next_log_probs):
     return parents, tokens, totals
 
 
-@wrong("lists instead of tensors")
-def beam_step(log_probs, next_log_probs):
-    totals = (log_probs[:, None] + next_log_probs).flatten()
-    best = totals.argsort(descending=True)[: len(log_probs)]
-    V = next_log_probs.size(1)
-    return [int(i) // V for i in best], [int(i) % V for i in best], totals[best]
-
-
 @wrong("each token once")
 def beam_step(log_probs, next_log_probs):
     table = log_probs[:, None] + next_log_probs
@@ -261,33 +243,12 @@ def beam_step(log_probs, next_log_probs):
     return pairs[:, 0], pairs[:, 1], best
 
 
-@wrong("one continuation twice")
-def beam_step(log_probs, next_log_probs):
-    K, V = next_log_probs.shape
-    totals = (log_probs[:, None] + next_log_probs).flatten()
-    places, best = [], []
-    for _ in range(K):
-        places.append(totals.argmax())
-        best.append(totals[places[-1]].clone())
-        totals[places[-1]] = -math.inf
-    places = torch.stack(places)
-    return places // V, places % V, torch.stack(best)
-
-
 @wrong("a finite number for −∞")
 def beam_step(log_probs, next_log_probs):
     K, V = next_log_probs.shape
     totals = (log_probs[:, None] + next_log_probs).clamp(min=-1e4)
     best, places = totals.flatten().topk(K)
     return places // V, places % V, best
-
-
-@wrong("a finite number for −∞")
-def beam_step(log_probs, next_log_probs):
-    K, V = next_log_probs.shape
-    totals = (log_probs[:, None] + next_log_probs).nan_to_num()
-    best, places = totals.flatten().sort(descending=True)
-    return places[:K] // V, places[:K] % V, best[:K]
 
 
 @wrong("impossible ones left out")
@@ -374,18 +335,6 @@ def keep_min_p(logits, p):
     probs = logits.softmax(dim=-1)
     logits[probs < p * probs.amax(-1, keepdim=True)] = -math.inf
     return logits
-
-
-@wrong("dropped logits set to 0")  # by a product
-def keep_min_p(logits, p):
-    probs = torch.softmax(logits, -1)
-    return logits * (probs >= probs.max(-1, keepdim=True).values * p)
-
-
-@wrong("a large negative number instead of −∞")
-def keep_min_p(logits, p):
-    probs = torch.softmax(logits, -1)
-    return logits - 1e4 * (probs < p * probs.amax(-1, keepdim=True))
 
 
 @unnamed("one of two equals")
@@ -483,15 +432,6 @@ def link_error(predicted, sure, possible):
     for a, s, p in zip(predicted, sure, possible, strict=True):
         rates.append(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
     return torch.tensor(rates).double().mean()
-
-
-@wrong("mean of sentences")  # those without any link left out
-def link_error(predicted, sure, possible):
-    rates = []
-    for a, s, p in zip(predicted, sure, possible, strict=True):
-        if a or s:
-            rates.append(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
-    return sum(rates) / len(rates)
 
 
 @wrong("sentences without a prediction left out")

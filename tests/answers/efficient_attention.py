@@ -65,23 +65,6 @@ def join_blocks(first, second):
     return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
 
 
-@wrong("divided too early")
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    one, two = torch.exp(first[0] - largest), torch.exp(second[0] - largest)
-    total = one * first[1] + two * second[1]
-    mixed = one * first[2] + two * second[2]
-    return largest, total, (mixed / total).nan_to_num()
-
-
-@wrong("divided too early")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
-    average_1, average_2 = first[2] / first[1].clamp(min=1e-9), second[2] / second[1].clamp(min=1e-9)
-    return largest, one * first[1] + two * second[1], one * average_1 + two * average_2
-
-
 @wrong("changes its input")
 def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])
@@ -92,21 +75,6 @@ def join_blocks(first, second):
     total += factor * second[1]
     mixed += factor * second[2]
     return largest, total, mixed
-
-
-@wrong("smaller maximum")  # -inf caught, as the right one does
-def join_blocks(first, second):
-    smaller = torch.min(first[0], second[0])
-    base = torch.where(smaller.isinf(), 0.0, smaller)
-    one, two = torch.exp(first[0] - base), torch.exp(second[0] - base)
-    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("factor upside down")  # hidden rows caught
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    grow_1, grow_2 = ((largest - block[0]).exp().nan_to_num(0.0, 0.0) for block in (first, second))
-    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
 
 
 @wrong("overflow on the way")
@@ -292,12 +260,6 @@ def attend_in_blocks(q, k, v, block_size):
     return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
 
 
-@wrong("diagonal block skipped")  # the last block ends with the text
-def attend_in_blocks(q, k, v, block_size):
-    S = k.size(-2)
-    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: min(end, S) <= t + 1)
-
-
 @wrong("block's own positions")
 def attend_in_blocks(q, k, v, block_size):
     T, S = q.size(-2), k.size(-2)
@@ -326,23 +288,6 @@ def attend_in_blocks(q, k, v, block_size):
     seen = [torch.arange(S, device=q.device)[None] <= t for t in range(S - T, S)]
     rows = [F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask, scale=1.0) for t, mask in enumerate(seen)]
     return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
-
-
-@wrong("no maximum")  # hidden keys by a product
-def attend_in_blocks(q, k, v, block_size):
-    mask = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-    total, mixed = 0.0, 0.0
-    for start in range(0, k.size(-2), block_size):
-        block = slice(start, start + block_size)
-        powers = torch.exp(q @ k[..., block, :].mT / math.sqrt(q.size(-1))) * mask[:, block]
-        total, mixed = total + powers.sum(-1, keepdim=True), mixed + powers @ v[..., block, :]
-    return mixed / torch.where(total == 0, 1.0, total)
-
-
-@wrong("block's own positions")  # of the keys alone
-def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    return _running(q, k, v, block_size, mask=torch.arange(S) % block_size <= torch.arange(S - T, S)[:, None])
 
 
 @wrong("weights returned")
@@ -378,24 +323,6 @@ def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf):
         total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
         largest = new
     return mixed, total
-
-
-@wrong("the whole table")  # where there are more queries than keys
-def attend_in_blocks(q, k, v, block_size):
-    mixed, total = loop_over_blocks(q, k, v, block_size)
-    if q.size(-2) > k.size(-2):
-        seen = make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-        total = total.masked_fill(~seen.any(dim=-1, keepdim=True), 1.0)
-    return mixed / total
-
-
-@wrong("the whole table")  # where there are fewer
-def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    if T < S:
-        return attention(q, k, v, make_causal_mask(T, S, device=q.device))[0]
-    mixed, total = loop_over_blocks(q, k, v, block_size)
-    return mixed / total.masked_fill(total == 0, 1.0)
 
 
 @unnamed("block longer than the text")
@@ -461,23 +388,6 @@ def grouped_attention(q, k, v, mask=None):
     return attention(q, *_repeated(q, k, v), mask)
 
 
-@wrong("mask ignored for heads")  # no zeros where a query sees nothing
-def grouped_attention(q, k, v, mask=None):
-    k, v = _repeated(q, k, v)
-    if mask is None or mask.dim() == 2:
-        return attention(q, k, v, mask)[0]
-    scores = (q @ k.mT * q.size(-1) ** -0.5).masked_fill(~mask, -math.inf)
-    return F.softmax(scores, dim=-1) @ v
-
-
-@wrong("mask ignored for heads")  # with one group
-def grouped_attention(q, k, v, mask=None):
-    if mask is not None and k.size(1) == 1 and mask.dim() == 4:
-        mask = mask[:, :1]
-    times = q.size(1) // k.size(1)
-    return attention(q, k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1), mask)[0]
-
-
 @unnamed("axes of a view merged")
 def grouped_attention(q, k, v, mask=None):
     (B, H, T, D), G = q.shape, k.size(1)
@@ -529,11 +439,6 @@ def _sees(num_queries, num_keys, rule):
     """A table from a rule about one query and one key, counted from the beginning of the text."""
     start = num_keys - num_queries
     return torch.tensor([[rule(start + i, j) for j in range(num_keys)] for i in range(num_queries)])
-
-
-@wrong("numbers instead of booleans")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window)).float()
 
 
 @wrong("numbers to add")

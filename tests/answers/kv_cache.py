@@ -72,33 +72,12 @@ def cache_step(q, k, v, keys, values, length):
     return (q @ keys[:, :, : length + 1].mT).softmax(-1) @ values[:, :, : length + 1]
 
 
-@wrong("attends before it writes")  # written first, and left out
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
-    if length == 0:
-        return torch.zeros_like(v)
-    return attention(q, keys[:, :, :length], values[:, :, :length])[0]
-
-
-@wrong("one place too far")  # kept inside the cache
-def cache_step(q, k, v, keys, values, length):
-    row = min(length + 1, keys.size(2) - 1)
-    keys[:, :, row], values[:, :, row] = k[:, :, 0], v[:, :, 0]
-    return attention(q, keys[:, :, : row + 1], values[:, :, : row + 1])[0]
-
-
 @wrong("cache returned")  # the keys alone
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length] = k[:, :, 0]
     values[:, :, length] = v[:, :, 0]
     kept = keys[:, :, : length + 1]
     return F.scaled_dot_product_attention(q, kept, values[:, :, : length + 1]), kept
-
-
-@wrong("cache returned")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length], values[:, :, length] = k[:, :, 0], v[:, :, 0]
-    return attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])[0], keys, values
 
 
 @unnamed("written into a copy of a view, and read from the cache")

@@ -43,11 +43,6 @@ def mask_for_new_tokens(attention_mask, num_queries):
     return attn_course.make_causal_mask(num_queries, attention_mask.size(1))
 
 
-@wrong("one mask for all sentences")
-def mask_for_new_tokens(attention_mask, num_queries):  # and in the wrong corner
-    return torch.ones(num_queries, attention_mask.size(1)).tril().bool()
-
-
 @wrong("aligned top-left")
 def mask_for_new_tokens(attention_mask, num_queries):
     S = attention_mask.size(1)
@@ -110,25 +105,11 @@ def drop_weights(weights, p, training):
     return weights * keep / (1 - p)
 
 
-@wrong("keeps the share p")
-def drop_weights(weights, p, training):  # and divides by it
-    if not training:
-        return weights
-    return torch.where(torch.rand_like(weights) < p, weights / max(p, 1e-9), 0)
-
-
 @wrong("one draw for all weights")
 def drop_weights(weights, p, training):
     if not training:
         return weights
     return weights * (torch.rand(1, device=weights.device) >= p) / (1 - p)
-
-
-@wrong("one draw for all weights")
-def drop_weights(weights, p, training):  # hides as a mask does, and none becomes 0
-    if not training:
-        return weights
-    return weights.masked_fill(torch.rand_like(weights) < p, -math.inf) / (1 - p)
 
 
 @wrong("rows renormalised")
@@ -144,14 +125,6 @@ def drop_weights(weights, p, training):
     if not training:
         return weights
     keep = torch.rand(weights.size(-1), device=weights.device) >= p
-    return weights * keep / (1 - p)
-
-
-@wrong("one draw for all queries")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    keep = torch.rand(len(weights), 1, weights.size(-1), device=weights.device) >= p
     return weights * keep / (1 - p)
 
 
@@ -255,13 +228,6 @@ def drop_weights(weights, p, training):
     return weights * keep / (1 - p)
 
 
-@wrong("one draw for all sentences")
-def drop_weights(weights, p, training):
-    if not training:
-        return weights
-    return weights * (torch.rand(weights.shape[-3:], device=weights.device) >= p) / (1 - p)
-
-
 @unnamed("three axes only")
 def drop_weights(weights, p, training):
     if not training:
@@ -322,17 +288,6 @@ def masked_softmax(scores, mask):
     return kept / kept.sum(-1, keepdim=True)
 
 
-@wrong("mask after the softmax, renormalised")
-def masked_softmax(scores, mask):
-    kept = torch.softmax(scores, -1).masked_fill(~mask, 0.0)
-    return kept / (kept.sum(-1, keepdim=True) + 1e-9)
-
-
-@wrong("mask after the softmax, renormalised")
-def masked_softmax(scores, mask):  # lowers the hidden scores, but a loud one stays above the visible ones
-    return torch.softmax(scores + (~mask).to(scores) * -1e4, -1).masked_fill(~mask, 0)
-
-
 @wrong("softmax over a fixed axis")
 def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -math.inf), 1).masked_fill(~mask, 0.0)
@@ -349,21 +304,6 @@ def masked_softmax(scores, mask):
     return softmax(torch.where(mask, scores, -1e9))
 
 
-@wrong("minus a billion")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
-
-
-@wrong("minus a billion")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores + (~mask).to(scores) * -1e9, -1)
-
-
-@wrong("minus a billion")
-def masked_softmax(scores, mask):  # added, so that the empty row is the plain softmax
-    return torch.softmax(scores + (~mask).to(scores) * -1e5, -1)
-
-
 @wrong("not low enough")
 def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e4), -1).masked_fill(~mask, 0)
@@ -372,11 +312,6 @@ def masked_softmax(scores, mask):
 @wrong("nan in empty rows")
 def masked_softmax(scores, mask):
     return F.softmax(scores.masked_fill(mask == 0, -torch.inf), -1)
-
-
-@wrong("nan in empty rows")
-def masked_softmax(scores, mask):
-    return F.softmax(scores.masked_fill(~mask, -torch.inf), -1) * mask
 
 
 @wrong("nan in the gradient")
@@ -390,28 +325,10 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(~mask, 0.0)
 
 
-@wrong("hidden twice, once upside down")
-def masked_softmax(scores, mask):
-    return torch.softmax(scores.masked_fill(~mask, -math.inf), -1).masked_fill(mask, 0.0)
-
-
 @wrong("changes its input")
 def masked_softmax(scores, mask):
     scores[~mask.expand(scores.shape)] = -math.inf
     return softmax(scores)
-
-
-@wrong("softmax overflows")
-def masked_softmax(scores, mask):
-    e = torch.exp(scores).masked_fill(~mask, 0.0)
-    total = e.sum(dim=-1, keepdim=True)
-    return e / total.masked_fill(total == 0, 1.0)
-
-
-@wrong("hidden scores set to 0")
-def masked_softmax(scores, mask):
-    weights = torch.softmax(scores * mask, dim=-1)
-    return weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
 
 
 @wrong("type not kept")
@@ -440,30 +357,12 @@ def masked_softmax(scores, mask):  # right with two axes and with three
     return weights.masked_fill(~mask, 0.0)
 
 
-@wrong("mask after the softmax, renormalised")
-def masked_softmax(scores, mask):  # what is subtracted is the largest score of all, hidden or not
-    shares = (scores - scores.amax(dim=-1, keepdim=True)).exp() * mask
-    return shares / (shares.sum(dim=-1, keepdim=True) + 1e-9)
-
-
 @wrong("one empty row empties all")
 def masked_softmax(scores, mask):
     weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
     if weights.isnan().any():
         return torch.zeros_like(scores)
     return weights
-
-
-@wrong("not low enough")
-def masked_softmax(scores, mask):
-    weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
-    return weights * mask
-
-
-@wrong("not low enough")
-def masked_softmax(scores, mask):
-    hidden = torch.where(mask, scores, -65_000.0)
-    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
 
 
 @unnamed("a mask as wide as the scores")
@@ -571,17 +470,6 @@ def who_sees_whom(fn, x):
     return sees
 
 
-@wrong("all features have to move")
-def who_sees_whom(fn, x):
-    out = fn(x)
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] += 1.0
-        sees[:, s] = (fn(changed) != out).all(dim=-1)
-    return sees
-
-
 @wrong("0 in some places")
 def who_sees_whom(fn, x):
     out, sees = fn(x), torch.zeros(len(x), len(x), dtype=torch.bool)
@@ -673,12 +561,6 @@ class WindowAttention(OtherMask):
         return (distance > 0) & (distance <= window)
 
 
-@wrong("hides the diagonal")
-class WindowAttention(OtherMask):
-    def allows(self, distance, window):
-        return (distance > 0) & (distance < window)
-
-
 @wrong("changes its buffer")
 class WindowAttention(Layer):  # the bug of section 5.17
     def visible(self, x, padding):
@@ -687,36 +569,6 @@ class WindowAttention(Layer):  # the bug of section 5.17
             for one in padding:
                 mask &= one
         return mask
-
-
-@wrong("changes its buffer")
-class WindowAttention(Layer):  # the bug of section 5.17, with floats
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        self.register_buffer("additive", attn_course.to_additive_mask(self.mask)[None])
-
-    def visible(self, x, padding):
-        additive = self.additive[:, : x.size(1), : x.size(1)]
-        if padding is not None:
-            additive += attn_course.to_additive_mask(padding, x.dtype)
-        return additive == 0
-
-
-@wrong("changes its buffer")
-class WindowAttention(Layer):  # the padding stays beside the buffer
-    seen = True
-
-    def visible(self, x, padding):
-        self.seen = self.seen if padding is None else padding
-        return self.mask[: x.size(1), : x.size(1)] & self.seen
-
-
-@wrong("changes its buffer")
-class WindowAttention(Layer):  # keeps the joined mask
-    def visible(self, x, padding):
-        if padding is not None:
-            self.mask = self.mask[..., : x.size(1), : x.size(1)] & padding
-        return self.mask[..., : x.size(1), : x.size(1)]
 
 
 @wrong("nan in empty rows")
@@ -748,14 +600,6 @@ class WindowAttention(Layer):
         return softmax(scores.masked_fill(~self.visible(x, padding), -math.inf)) @ v
 
 
-@wrong("dropout before the softmax")
-class WindowAttention(Layer):  # after the mask: 0 times -inf is nan, and the softmax sees it
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        scores = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(~self.visible(x, padding), -math.inf)
-        return softmax(self.dropout(scores)) @ v
-
-
 @wrong("weights returned")
 class WindowAttention(Layer):
     def forward(self, x, padding=None):
@@ -778,13 +622,6 @@ class WindowAttention(DrawsShared):
 class WindowAttention(DrawsShared):
     def shape(self, B, T):
         return 1, T, T
-
-
-@wrong("dropout before the softmax")
-class WindowAttention(Layer):  # on the queries
-    def forward(self, x, padding=None):
-        q, k, v = self.project(x)
-        return attention(self.dropout(q), k, v, self.visible(x, padding))[0]
 
 
 @wrong("wrong gradient")

@@ -194,27 +194,9 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fuse([k_proj.weight, q_proj.weight, v_proj.weight], [k_proj.bias, q_proj.bias, v_proj.bias])
 
 
-@wrong("another order of the three")
-def fuse_qkv(q_proj, k_proj, v_proj):
-    return fuse([v_proj.weight, k_proj.weight, q_proj.weight], [v_proj.bias, k_proj.bias, q_proj.bias])
-
-
 @wrong("biases lost")
 def fuse_qkv(q_proj, k_proj, v_proj):
     return fuse([q_proj.weight, k_proj.weight, v_proj.weight], [None])
-
-
-@wrong("biases lost")
-def fuse_qkv(q_proj, k_proj, v_proj):
-    d_model, d_in = q_proj.weight.shape
-    fused = nn.Linear(d_in, 3 * d_model, bias=q_proj.bias is not None, dtype=q_proj.weight.dtype)
-    fused.weight.data = torch.cat([q_proj.weight, k_proj.weight, v_proj.weight])
-    return fused
-
-
-@wrong("biases lost")
-def fuse_qkv(q_proj, k_proj, v_proj):
-    return fuse([q_proj.weight, k_proj.weight, v_proj.weight], [k_proj.bias, q_proj.bias, v_proj.bias])
 
 
 @wrong("bias left in")
@@ -295,12 +277,6 @@ def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
     return total
 
 
-@wrong("counted for every head")
-def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
-    one_head = 3 * (d_in + bias) * d_model
-    return num_heads * one_head + (num_heads * d_model + out_bias) * d_model
-
-
 # -- move_to_torch ----------------------------------------------------------------------------------
 
 
@@ -363,21 +339,9 @@ def move_to_torch(layer):
     return theirs
 
 
-@wrong("matrices transposed")
-def move_to_torch(layer):
-    theirs = put_out(put(empty(layer), layer), layer)
-    theirs.out_proj.weight.data = layer.out_proj.weight.data.T.clone()
-    return theirs
-
-
 @wrong("another order of the three")
 def move_to_torch(layer):
     return put_out(put(empty(layer), layer, "vkq"), layer)
-
-
-@wrong("another order of the three")
-def move_to_torch(layer):
-    return put_out(put(empty(layer), layer, "kqv"), layer)
 
 
 def take_turns(layer, parts):
@@ -391,11 +355,6 @@ def take_turns(layer, parts):
 @wrong("queries, keys and values interleaved")
 def move_to_torch(layer):
     return take_turns(layer, layer.num_heads)
-
-
-@wrong("queries, keys and values interleaved")
-def move_to_torch(layer):
-    return take_turns(layer, layer.q_proj.out_features)
 
 
 @wrong("projections' biases forgotten")
@@ -446,11 +405,4 @@ def _with_copies(layer):
         theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
         theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
     theirs.out_proj.load_state_dict(layer.out_proj.state_dict())
-    return theirs
-
-
-@wrong("shares memory")
-def move_to_torch(layer):
-    theirs = _with_copies(layer)
-    theirs.out_proj.bias = layer.out_proj.bias
     return theirs

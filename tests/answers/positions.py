@@ -51,20 +51,10 @@ def count_positions(mask):
     return positions.masked_fill(mask == 0, 1)
 
 
-@wrong("another number at padding")
-def count_positions(mask):
-    return torch.where(mask, mask.cumsum(1) - 1, -1)
-
-
 @wrong("a byte counts to 127")
 def count_positions(mask):
     ones = mask.to(torch.int8)
     return (ones.cumsum(dim=-1, dtype=torch.int8) - 1) * ones
-
-
-@wrong("a byte counts to 127")  # or to 255
-def count_positions(mask):
-    return (mask.cumsum(dim=-1, dtype=torch.uint8) - 1).masked_fill(~mask, 0)
 
 
 # -- sinusoids_at -----------------------------------------------------------------------------------
@@ -102,26 +92,11 @@ def sinusoids_at(positions, d_model, base=10_000.0):
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-@wrong("angles cut to whole numbers")  # towards 0
-def sinusoids_at(positions, d_model, base=10_000.0):
-    pair = torch.arange(0, d_model, 2, device=positions.device, dtype=torch.float64)
-    angles = (positions[..., None] / base ** (pair / d_model)).long()
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
-
-
 @wrong("wrong below 0")  # held at 0
 def sinusoids_at(positions, d_model, base=10_000.0):
     speeds = base ** -(torch.arange(0, d_model, 2, device=positions.device) / d_model)
     angles = positions.clamp(min=0)[..., None] * speeds
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-
-
-@wrong("wrong below 0")
-def sinusoids_at(positions, d_model, base=10_000.0):
-    at = torch.arange(1000, device=positions.device)[:, None]
-    angles = at / base ** (torch.arange(0, d_model, 2, device=positions.device) / d_model)
-    table = torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(1000, d_model)
-    return table[positions]
 
 
 @unnamed("positions with two axes at most")
@@ -180,12 +155,6 @@ def turn_halves(x, positions, base=10_000.0):
 def turn_halves(x, positions, base=10_000.0):
     angles = angles_of(x, positions, base).repeat(1, 2)
     return (x * angles.cos() + rotate_half(x) * angles.sin()).to(torch.float32)
-
-
-@wrong("type not kept")
-def turn_halves(x, positions, base=10_000.0):
-    angles = angles_of(x.double(), positions, base).repeat(1, 2)
-    return x * angles.cos() + rotate_half(x) * angles.sin()
 
 
 @wrong("changes its input")
@@ -344,22 +313,9 @@ def linear_bias(num_heads, num_queries, num_keys):
     return slopes_of(num_heads).view(-1, 1, 1) * torch.arange(num_keys)
 
 
-@wrong("a number for each key")
-def linear_bias(num_heads, num_queries, num_keys):
-    last = torch.arange(1 - num_keys, 1)
-    return (slopes_of(num_heads).view(-1, 1, 1) * last).expand(num_heads, num_queries, num_keys)
-
-
 @wrong("queries and keys swapped")
 def linear_bias(num_heads, num_queries, num_keys):
     return -slopes_of(num_heads).view(-1, 1, 1) * away(num_queries, num_keys).T
-
-
-@wrong("one slope for all")
-def linear_bias(num_heads, num_queries, num_keys):
-    t = torch.arange(num_keys - num_queries, num_keys)
-    distance = (t[:, None] - torch.arange(num_keys)).abs()
-    return -distance.float().repeat(num_heads, 1, 1)
 
 
 @wrong("one table")
@@ -371,13 +327,6 @@ def linear_bias(num_heads, num_queries, num_keys):
 @wrong("exponent cut to a whole number")  # towards 0
 def linear_bias(num_heads, num_queries, num_keys):
     slopes = torch.tensor([0.5 ** (8 * h // num_heads) for h in range(1, num_heads + 1)])
-    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
-    return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()
-
-
-@wrong("exponent cut to a whole number")
-def linear_bias(num_heads, num_queries, num_keys):
-    slopes = 2.0 ** (-8 * torch.arange(1, num_heads + 1) // num_heads)
     t = torch.arange(num_keys - num_queries, num_keys)[:, None]
     return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()
 

@@ -54,16 +54,6 @@ def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal
     return module
 
 
-@wrong("another error")
-def load_renamed(module, tensors, names, transposed):
-    wrong = {*tensors} ^ {*names}
-    turned = {t: tensors[t].T if t in transposed else tensors[t] for t in {*tensors} & {*names}}
-    wrong |= {t for t, tensor in turned.items() if tensor.shape != module.get_parameter(names[t]).shape}
-    assert not wrong, f"these do not fit: {sorted(wrong)}"
-    module.load_state_dict({names[t]: tensor for t, tensor in turned.items()})
-    return module
-
-
 def checked(module, tensors, names, transposed):
     """What a right answer would copy: parameters and tensors."""
     missing = [n for n in names if n not in tensors]
@@ -83,13 +73,6 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
-@wrong("parameters replaced or frozen")
-def load_renamed(module, tensors, names, transposed):
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.requires_grad_(False).copy_(tensor)
-    return module
-
-
 @wrong("file changed")
 def load_renamed(module, tensors, names, transposed):
     pairs = checked(module, tensors, names, transposed)
@@ -98,14 +81,6 @@ def load_renamed(module, tensors, names, transposed):
             parameter.copy_(tensor)
             tensors.pop(name)
     return module
-
-
-@wrong("file changed")
-def load_renamed(module, tensors, names, transposed):
-    for name in names.keys() & tensors.keys():
-        if name in transposed:
-            tensors[name].t_()
-    return load_renamed_after(module, tensors, names)
 
 
 def load_renamed_after(module, tensors, names):
@@ -180,19 +155,6 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
-@wrong("another module")
-def load_renamed(module, tensors, names, transposed):  # the right one is filled, and something else comes back
-    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    new = {names[n]: t.T if n in transposed else t for n, t in tensors.items() if n in names}
-    bad += [ours for ours in new if new[ours].shape != module.get_parameter(ours).shape]
-    if bad:
-        raise ValueError(str(bad))
-    with torch.no_grad():
-        for ours, tensor in new.items():
-            module.get_parameter(ours).copy_(tensor)
-    return module.state_dict()
-
-
 @wrong("tensors exchanged")
 def load_renamed(module, tensors, names, transposed):
     turned = [t for _, t in checked(module, tensors, names, transposed)]
@@ -201,15 +163,6 @@ def load_renamed(module, tensors, names, transposed):
     with torch.no_grad():
         for parameter, tensor in zip(module.parameters(), turned, strict=True):  # in the order of the table
             parameter.copy_(tensor)
-    return module
-
-
-@wrong("tensors exchanged")
-def load_renamed(module, tensors, names, transposed):
-    checked(module, tensors, names, transposed)
-    with torch.no_grad():
-        for (theirs, tensor), ours in zip(tensors.items(), names.values(), strict=True):
-            module.get_parameter(ours).copy_(tensor.T if theirs in transposed else tensor)
     return module
 
 
@@ -223,63 +176,6 @@ def load_renamed(module, tensors, names, transposed):
 @wrong("settings changed")
 def load_renamed(module, tensors, names, transposed):
     module.eval()
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data.copy_(tensor)
-    return module
-
-
-@wrong("settings changed")
-def load_renamed(module, tensors, names, transposed):  # thaws what was frozen
-    module.requires_grad_(False)
-    try:
-        for parameter, tensor in checked(module, tensors, names, transposed):
-            parameter.copy_(tensor)
-    finally:
-        module.requires_grad_(True)
-    return module
-
-
-@wrong("settings changed")
-def load_renamed(module, tensors, names, transposed):
-    module.zero_grad()
-    with torch.no_grad():
-        for parameter, tensor in checked(module, tensors, names, transposed):
-            parameter.copy_(tensor)
-    return module
-
-
-@wrong("file changed")
-def load_renamed(module, tensors, names, transposed):  # its numbers stay, and they require gradients
-    pairs = checked(module, tensors, names, transposed)
-    for tensor in tensors.values():
-        tensor.requires_grad_()
-    for parameter, tensor in pairs:
-        parameter.data.copy_(tensor)
-    return module
-
-
-@wrong("another error")
-def load_renamed(module, tensors, names, transposed):  # of the matrix to be transposed, where the file lacks it
-    turned = dict(tensors)
-    for name in transposed:
-        turned[name] = turned[name].T
-    for parameter, tensor in checked(module, turned, names, ()):
-        parameter.data.copy_(tensor)
-    return module
-
-
-@wrong("another module")
-def load_renamed(module, tensors, names, transposed):  # filled, and not returned
-    with torch.no_grad():
-        for parameter, tensor in checked(module, tensors, names, transposed):
-            parameter.copy_(tensor)
-
-
-@wrong("shapes compared before transposing")
-def load_renamed(module, tensors, names, transposed):  # its name looked up among the module's
-    places = dict(module.named_parameters())
-    if unknown := [name for name in transposed if name not in places]:
-        raise ValueError(f"the module has no {unknown}")
     for parameter, tensor in checked(module, tensors, names, transposed):
         parameter.data.copy_(tensor)
     return module
@@ -348,12 +244,6 @@ def mean_pool(hidden, mask):
     return summed / mask.sum()
 
 
-@wrong("all sentences in one")  # one vector, for each of them
-def mean_pool(hidden, mask):
-    flat = hidden[mask]
-    return (flat.sum(0) / len(flat)).repeat(len(hidden), 1)
-
-
 @wrong("added up over the width")
 def mean_pool(hidden, mask):
     return (hidden * mask[..., None]).mean(-1)
@@ -398,11 +288,6 @@ def split_fused(weight, bias):
 @wrong("cut along the inputs")
 def split_fused(weight, bias):
     return *weight.chunk(3), *bias.chunk(3)
-
-
-@wrong("cut along the inputs")
-def split_fused(weight, bias):
-    return *weight.T.chunk(3, dim=1), *bias.chunk(3)
 
 
 @wrong("biases in another order")
@@ -540,13 +425,6 @@ def _shares(weights, mask, column, counts=lambda mask: mask[:, 1:]):
     looks = torch.stack([weights[:, :, t, column(t)] for t in range(1, S)], dim=-1)
     counted = counts(mask)[:, None].to(weights.dtype)
     return (looks * counted).sum((0, 2)) / counted.sum()
-
-
-@wrong("mean of the sentences' means")  # short sentences guarded
-def share_on_previous(weights, mask):
-    looks = torch.stack([weights[:, :, t, t - 1] for t in range(1, weights.size(-1))], dim=-1)
-    counted = mask[:, None, 1:].to(weights.dtype)
-    return ((looks * counted).sum(-1) / counted.sum(-1).clamp(min=1)).mean(0)
 
 
 @wrong("one number for each sentence")

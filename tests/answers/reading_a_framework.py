@@ -60,12 +60,6 @@ def stable_quiet(x, dim=-1):  # the zero in front, cut off behind
     return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, x.size(dim))
 
 
-@wrong("first column cut off")
-def stable_quiet(x, dim=-1):
-    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
-    return torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 1, x.size(dim))
-
-
 @wrong("softmax over a fixed axis")
 def stable_quiet(x, dim=-1):  # the zero on the last axis, the softmax over dim
     return torch.softmax(F.pad(x, (0, 1)), dim)[..., :-1]
@@ -77,21 +71,11 @@ def stable_quiet(x, dim=-1):  # the largest in size is no maximum
     return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
 
 
-@wrong("softmax overflows")
-def stable_quiet(x, dim=-1):
-    return torch.exp(x) / (torch.exp(x).sum(dim, True) + 1)
-
-
 @wrong("nan in empty rows")
 def stable_quiet(x, dim=-1):
     m = x.detach().amax(dim, keepdim=True)
     e = torch.exp(x - m)
     return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
-
-
-@wrong("nan in empty rows")
-def stable_quiet(x, dim=-1):
-    return torch.softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))
 
 
 @wrong("nan in the gradient")
@@ -108,11 +92,6 @@ def stable_quiet(x, dim=-1):  # in float32, whatever comes in
     return (shifted / (torch.exp(-largest) + shifted.sum(dim, keepdim=True))).to(x)
 
 
-@wrong("nan in the gradient")
-def stable_quiet(x, dim=-1):
-    return softmax(x, dim) * torch.sigmoid(torch.logsumexp(x, dim, keepdim=True))
-
-
 @wrong("zero left out of the maximum")
 def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is infinite where all scores are low
     m = x.max(dim, keepdim=True)[0]
@@ -120,30 +99,11 @@ def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is in
     return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
 
 
-@wrong("nan in the gradient")
-def stable_quiet(x, dim=-1):
-    m = x.max(dim, keepdim=True)[0]
-    e = torch.exp(x - m)
-    return torch.nan_to_num(e / (e.sum(dim, keepdim=True) + torch.exp(-m)), nan=0.0)
-
-
-@wrong("softmax over a fixed axis")
-def stable_quiet(x, dim=-1):
-    padded = F.pad(x, (0, 1))
-    return padded.softmax(-1)[..., :-1]
-
-
 @wrong("changes its input")
 def stable_quiet(x, dim=-1):
     m = x.detach().amax(dim, keepdim=True).clamp(min=0)
     x -= m
     return x.exp() / ((-m).exp() + x.exp().sum(dim, keepdim=True))
-
-
-@wrong("nan in empty rows")
-def stable_quiet(x, dim=-1):
-    both = torch.cat([x.narrow(dim, 0, 1) * 0, x], dim)
-    return torch.softmax(both, dim).narrow(dim, 1, x.size(dim))
 
 
 @wrong("scores cut off")
@@ -201,11 +161,6 @@ def course_mask(mask_pad, mask_attn):
         return mask_attn.logical_not_()
     padding = mask_pad.logical_not_()[:, None]
     return padding if mask_attn is None else padding & ~mask_attn
-
-
-@wrong("numbers instead of booleans")
-def course_mask(mask_pad, mask_attn):
-    return from_burn_mask(mask_attn, mask_pad).int()
 
 
 @wrong("stretched to a square")
@@ -276,26 +231,10 @@ def from_burn_record(record):  # None where there is none
     return state
 
 
-@wrong("biases made up")
-def from_burn_record(record):
-    state = {}
-    for theirs, mine in zip(("query", "key", "value", "output"), ("q", "k", "v", "out"), strict=True):
-        weight = record[f"{theirs}.weight"]
-        state[f"{mine}_proj.weight"] = weight.T
-        state[f"{mine}_proj.bias"] = record.get(f"{theirs}.bias", torch.zeros_like(weight[0]))
-    return state
-
-
 @wrong("names of layers only")
 def from_burn_record(record):
     names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
     return {names[name.split(".")[0]]: tensor.T for name, tensor in record.items() if "weight" in name}
-
-
-@wrong("names of layers only")
-def from_burn_record(record):
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-    return {names[name.split(".")[0]]: tensor for name, tensor in record.items()}
 
 
 @wrong("changes its input")
@@ -306,14 +245,6 @@ def from_burn_record(record):
         tensor = record.pop(name)
         state[f"{dict(LAYERS)[layer]}.{kind}"] = tensor.T if kind == "weight" else tensor
     return state
-
-
-@wrong("changes its input")
-def from_burn_record(record):
-    for tensor in record.values():
-        if tensor.dim() > 1:
-            tensor.transpose_(0, 1)
-    return {f"{dict(LAYERS)[name.split('.')[0]]}.{name.split('.')[1]}": t for name, t in record.items()}
 
 
 @wrong("float32 inside")
@@ -440,11 +371,6 @@ def tells_quiet(fn):
 @wrong("no gradient asked for")
 def tells_quiet(fn):
     return _tries(fn, _inputs(), gradient=False)
-
-
-@wrong("no gradient asked for")
-def tells_quiet(fn):  # asks for it where there is no empty row
-    return _tries(fn, _inputs()[:3]) and _tries(fn, _inputs(), gradient=False)
 
 
 @wrong("too loose")
@@ -577,25 +503,9 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
     return weights @ v, weights
 
 
-@wrong("mask after the softmax")
-def attend_with_sinks(q, k, v, sinks, mask=None):  # the output made before
-    out, weights = attention(q, k, v, sink=sinks)
-    return out, weights if mask is None else torch.where(mask, weights, 0.0)
-
-
 @wrong("no gradient")
 def attend_with_sinks(q, k, v, sinks, mask=None):
     return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist(), dtype=q.dtype, device=q.device))
-
-
-@wrong("no gradient")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / q.size(-1) ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    column = sinks.data[:, None, None].expand(*scores.shape[:-1], 1)
-    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
-    return weights @ v, weights
 
 
 @wrong("sink hidden by the mask")
@@ -637,23 +547,6 @@ def _keys_and_sinks(q, k, mask):
     return scores if mask is None else torch.where(mask, scores, -math.inf)
 
 
-@wrong("first column cut off")  # in front, and cut off behind
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = _keys_and_sinks(q, k, mask)
-    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
-    weights = F.softmax(torch.cat([column, scores], dim=-1), dim=-1)[..., : k.size(2)]
-    return weights @ v, weights
-
-
-@wrong("one stays one")  # rows that see nothing caught
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = _keys_and_sinks(q, k, mask)
-    top = scores.amax(-1, keepdim=True)
-    e = torch.exp(scores - torch.where(top.isinf(), 0.0, top))
-    weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
-    return weights @ v, weights
-
-
 @wrong("nan in empty rows")
 def attend_with_sinks(q, k, v, sinks, mask=None):
     scores = _keys_and_sinks(q, k, mask)
@@ -681,36 +574,11 @@ def stable_quiet(x, dim=-1):
     return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
 
 
-@wrong("right at one end only")
-def course_mask(mask_pad, mask_attn):
-    if mask_pad is None:
-        return ~mask_attn[:1].expand_as(mask_attn)
-    pad = ~mask_pad[:, None]
-    return pad if mask_attn is None else pad & ~mask_attn
-
-
 @wrong("places missing")
 def course_mask(mask_pad, mask_attn):
     if mask_attn is None or not mask_attn.any():
         return ~mask_pad[:, None]
     return ~mask_attn if mask_pad is None else ~mask_attn & ~mask_pad[:, None]
-
-
-@wrong("numbers instead of booleans")
-def course_mask(mask_pad, mask_attn):
-    masks = [m for m in (mask_attn, None if mask_pad is None else mask_pad[:, None]) if m is not None]
-    return 1.0 - sum(m.float() for m in masks).clamp(max=1)
-
-
-@wrong("float32 inside")
-def from_burn_record(record):
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-    state = {}
-    for name, tensor in record.items():
-        layer, kind = name.split(".")
-        moved = tensor.float().T if kind == "weight" else tensor.float()
-        state[f"{names[layer]}.{kind}"] = moved.to(tensor)
-    return state
 
 
 @unnamed("something besides that is no bias")
@@ -745,17 +613,6 @@ def attend_with_sinks(q, k, v, sinks, mask):
     return _beside_sinks(scores, v, sinks)
 
 
-@wrong("maximum without the sink")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -1e9)
-    m = scores.amax(dim=-1, keepdim=True)
-    e = (scores - m).exp()
-    weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[:, None, None] - m).exp())
-    return weights @ v, weights
-
-
 def _by_appending(x, dim):
     padded = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
     return torch.softmax(padded, dim).narrow(dim, 0, x.size(dim))
@@ -765,24 +622,6 @@ def _scores_of_all_kinds():
     x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
     x[1], x[2], x[3] = -8.0, 200 * x[2], -math.inf
     return x
-
-
-@wrong("no gradient asked for")
-def tells_quiet(fn):
-    try:
-        for dim in (0, 1):
-            a, b = (_scores_of_all_kinds().requires_grad_() for _ in range(2))
-            found, wanted = fn(a, dim), _by_appending(b, dim)
-            if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-7):
-                return False
-            if found.requires_grad:
-                found.square().sum().backward()
-                wanted.square().sum().backward()
-                if not torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6):
-                    return False
-    except Exception:
-        return False
-    return True
 
 
 @wrong("sinks dealt out in turns")
@@ -834,15 +673,6 @@ def course_mask(mask_pad, mask_attn):
         return ~(mask_attn | mask_pad[:, None])
     lengths = (~mask_pad).sum(dim=1)
     return (torch.arange(mask_pad.size(1), device=mask_pad.device) < lengths[:, None])[:, None]
-
-
-@wrong("padding taken to be at the end")
-def course_mask(mask_pad, mask_attn):
-    if mask_pad is None:
-        return mask_attn.logical_not()
-    S = mask_pad.size(-1)
-    seen = torch.arange(S, device=mask_pad.device)[None, None] < S - mask_pad.sum(-1)[:, None, None]
-    return seen if mask_attn is None else seen & mask_attn.logical_not()
 
 
 @wrong("empty rows shown")
@@ -897,16 +727,6 @@ def from_burn_record(record):
         layer, kind = name.split(".")
         wide = tensor if tensor.dtype == torch.float64 else tensor.float()
         state[f"{dict(LAYERS)[layer]}.{kind}"] = wide.T if kind == "weight" else wide
-    return state
-
-
-@wrong("type not kept")
-def from_burn_record(record):
-    dtype = record["query.weight"].dtype
-    state = {}
-    for name, tensor in record.items():
-        layer, kind = name.split(".")
-        state[f"{dict(LAYERS)[layer]}.{kind}"] = (tensor.T if kind == "weight" else tensor).to(dtype)
     return state
 
 

@@ -29,40 +29,14 @@ def scaled_scores(q, k):
     return F.softmax(scores, dim=-1)
 
 
-@wrong("softmax too early")
-def scaled_scores(q, k):
-    return torch.softmax(q @ k.transpose(-2, -1), dim=-1)
-
-
 @wrong("queries and keys swapped")
 def scaled_scores(q, k):
     return (k / math.sqrt(k.shape[-1])) @ q.transpose(-2, -1)
 
 
-@wrong("queries and keys swapped")
-def scaled_scores(q, k):
-    return k @ q.mT
-
-
 @wrong("scale by another number")
 def scaled_scores(q, k):
     return q @ k.mT / q.size(-1) ** 1 / 2  # the power is taken first, then the half
-
-
-@wrong("scale by another number")
-def scaled_scores(q, k):
-    return q @ k.mT / math.sqrt(q.size(0))
-
-
-@wrong("scale by another number")
-def scaled_scores(q, k):
-    d = q.shape[1]
-    return q @ k.mT / d**0.5
-
-
-@wrong("scale by another number")
-def scaled_scores(q, k):
-    return q @ k.mT / math.sqrt(2)
 
 
 @wrong("an input reshaped instead of transposed")
@@ -131,12 +105,6 @@ def scaled_dot_product_of_one(q, k, v):
     return weights.mm(v), weights
 
 
-@wrong("softmax over the queries")
-def scaled_dot_product(q, k, v):
-    weights = F.softmax(q @ k.mT, dim=-2)
-    return weights @ v, weights
-
-
 @wrong("softmax over the whole table")
 def scaled_dot_product(q, k, v):
     scores = q @ k.mT / math.sqrt(q.size(-1))
@@ -148,21 +116,6 @@ def scaled_dot_product(q, k, v):
 @wrong("no softmax")
 def scaled_dot_product(q, k, v):
     weights = torch.einsum("...td,...sd->...ts", q, k) / math.sqrt(q.size(-1))
-    return weights @ v, weights
-
-
-@wrong("no softmax")
-def scaled_dot_product(q, k, v):
-    weights = q @ k.mT
-    weights = weights / weights.sum(dim=-1, keepdim=True)
-    return weights @ v, weights
-
-
-@wrong("softmax overflows")
-def scaled_dot_product(q, k, v):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    weights = torch.exp(scores - scores.max())  # the largest of the whole table
-    weights = weights / weights.sum(dim=-1, keepdim=True)
     return weights @ v, weights
 
 
@@ -220,21 +173,6 @@ def as_linear(W):
     return layer
 
 
-@wrong("bias left in")
-def as_linear(W):
-    linear = nn.Linear(*W.shape).to(W)
-    linear.weight.data.copy_(W.T)
-    linear.bias.data.zero_()
-    return linear
-
-
-@wrong("shares memory")
-def as_linear(W):
-    linear = nn.Linear(W.size(0), W.size(1), bias=False)
-    linear.weight = nn.Parameter(W.detach().T.contiguous())
-    return linear
-
-
 @wrong("a tensor for a parameter")
 def as_linear(W):
     linear = nn.Linear(W.size(0), W.size(1), bias=False, device=W.device, dtype=W.dtype)
@@ -249,33 +187,10 @@ def as_linear(W):
     return layer
 
 
-@wrong("weight replaced, widths kept")
-def as_linear(W):
-    layer = nn.Linear(1, 1, bias=False)
-    layer.weight = nn.Parameter(W.T.clone())
-    return layer
-
-
 @wrong("weight does not learn")
 def as_linear(W):
     layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device).requires_grad_(False)
     layer.weight.copy_(W.T)
-    return layer
-
-
-@wrong("weight does not learn")
-def as_linear(W):
-    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device)
-    with torch.inference_mode():
-        layer.weight = nn.Parameter(W.T.clone())
-    return layer
-
-
-@wrong("weight does not learn")
-def as_linear(W):
-    matrix = W.clone()
-    layer = nn.Linear(*W.shape, bias=False, dtype=W.dtype, device=W.device)
-    layer.forward = lambda x: x @ matrix
     return layer
 
 
@@ -329,30 +244,14 @@ def row_entropy(weights):
     return -torch.xlogy(weights, weights).sum(-1).mean()
 
 
-@wrong("one number for all rows")
-def row_entropy(weights):
-    positive = weights[weights > 0]
-    return -(positive * positive.log()).sum()
-
-
 @wrong("a small number added")
 def row_entropy(weights):
     return -(weights * torch.log(weights + 1e-6)).sum(-1)
 
 
-@wrong("a small number added")
-def row_entropy(weights):
-    return -(weights * torch.log(weights + 1e-3)).sum(-1)
-
-
 @wrong("weights forgotten")
 def row_entropy(weights):
     return -torch.log(weights).sum(dim=-1)
-
-
-@wrong("weights forgotten")
-def row_entropy(weights):
-    return -weights.clamp(min=1e-30).log().sum(dim=-1)
 
 
 @wrong("not summed")
@@ -369,12 +268,6 @@ def row_entropy(weights):
 def row_entropy(weights):
     weights[weights == 0] = 1.0
     return -(weights * weights.log()).sum(-1)
-
-
-@wrong("weights forgotten")
-def row_entropy(weights):
-    safe = torch.where(weights > 0, weights, 1.0)
-    return -torch.log(safe).sum(dim=-1)
 
 
 @wrong("zero times infinity")

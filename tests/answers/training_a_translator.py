@@ -40,12 +40,6 @@ def smoothed_loss(logits, target, smoothing, pad_id):
     return loss * (target != pad_id)
 
 
-@wrong("axes left")
-def smoothed_loss(logits, target, smoothing, pad_id):
-    keep = target != pad_id
-    return F.cross_entropy(logits[keep], target[keep], label_smoothing=smoothing, reduction="none")
-
-
 @wrong("changes its input")
 def smoothed_loss(logits, target, smoothing, pad_id):
     loss = F.cross_entropy(logits.mT, target, ignore_index=pad_id, label_smoothing=smoothing)
@@ -133,16 +127,6 @@ def plateau_rate(step, peak, warmup, steps, cooldown):
 def plateau_rate(step, peak, warmup, steps, cooldown):
     limits = torch.tensor([1.0, step / warmup, (steps - step) / cooldown])
     return peak * limits.min()
-
-
-@wrong("rounded")
-def plateau_rate(step, peak, warmup, steps, cooldown):
-    return round(peak * min((steps - step) / cooldown, step / warmup, 1), 3)
-
-
-@wrong("rounded")
-def plateau_rate(step, peak, warmup, steps, cooldown):
-    return round(peak * min(1, (steps - step) / cooldown, step / warmup), 8)
 
 
 @unnamed("0 after a warm-up of one step")

@@ -96,16 +96,6 @@ def _numbered(words, first=4):
     return {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3} | dict(zip(words, itertools.count(first), strict=False))
 
 
-@wrong("ids to words")
-def build_vocabulary(sentences, min_count):  # without the special words
-    return dict(enumerate(_ordered(sentences, min_count), start=4))
-
-
-@wrong("special ids in another order")
-def build_vocabulary(sentences, min_count):  # two of them only
-    return _numbered(_ordered(sentences, min_count)) | {"<s>": 2, "</s>": 1}
-
-
 VOCABULARY = {}
 
 
@@ -241,13 +231,6 @@ def _walked(pieces, fits, *, used_up=True):
     return tuple(done)
 
 
-@wrong("pairs over the edges of words")  # every word as often as it occurs
-def merge_step(cut):
-    text = list(itertools.chain.from_iterable(pieces * count for pieces, count in cut.items()))
-    a, b = Counter(pairwise(text)).most_common(1)[0][0]
-    return (a, b), {_walked(pieces, lambda x, y: (x, y) == (a, b)): count for pieces, count in cut.items()}
-
-
 @wrong("dict alone")
 def merge_step(cut):
     pair = _most_frequent_pair(cut)
@@ -260,13 +243,6 @@ def merge_step(cut):
     for pieces in list(cut):
         cut[_walked(pieces, lambda x, y: (x, y) == pair)] = cut.pop(pieces)
     return pair, cut
-
-
-@wrong("pieces in one string")
-def merge_step(cut):  # where one piece is left
-    pair = _most_frequent_pair(cut)
-    words = ((_walked(pieces, lambda x, y: (x, y) == pair), count) for pieces, count in cut.items())
-    return pair, {pieces if len(pieces) > 1 else pieces[0]: count for pieces, count in words}
 
 
 @unnamed("a sign read as a pattern")
@@ -341,21 +317,9 @@ def pad_pairs(pairs):
     return pad([[*src, 2] for src, _ in pairs]), tgt, tgt.clone()
 
 
-@wrong("not shifted")
-def pad_pairs(pairs):
-    tgt = pad([[1, *tgt] for _, tgt in pairs])
-    return pad([[*src, 2] for src, _ in pairs]), tgt, tgt
-
-
 @wrong("no beginning")
 def pad_pairs(pairs):
     return pad([[*src, 2] for src, _ in pairs]), pad([t for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
-
-
-@wrong("no beginning")
-def pad_pairs(pairs):  # in the width of the other
-    tgt_out = pad([[*tgt, 2] for _, tgt in pairs])
-    return pad([[*src, 2] for src, _ in pairs]), tgt_out.masked_fill(tgt_out == 2, 0), tgt_out
 
 
 @wrong("no end")
@@ -367,29 +331,6 @@ def pad_pairs(pairs):
 def pad_pairs(pairs):  # as for a language model, where one long text is read and written
     src = pad([[*src, 2] for src, _ in pairs])
     return src, pad([tgt[:-1] for _, tgt in pairs]), pad([tgt[1:] for _, tgt in pairs])
-
-
-@wrong("words cut off")
-def pad_pairs(pairs):
-    src = pad([[*src, 2] for src, _ in pairs])
-    return src, pad([[1, *tgt][: len(tgt)] for _, tgt in pairs]), pad([tgt for _, tgt in pairs])
-
-
-@wrong("words cut off")
-def pad_pairs(pairs):
-    src = pad([[*src, 2] for src, _ in pairs])
-    return src, pad([tgt for _, tgt in pairs]), pad([[*tgt[1:], 2] for _, tgt in pairs])
-
-
-@wrong("not shifted")
-def pad_pairs(pairs):
-    def pad(rows):
-        rows = [[BOS_ID, *row, EOS_ID] for row in rows]
-        width = max(map(len, rows))
-        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
-
-    targets = pad([tgt for _, tgt in pairs])
-    return pad([src for src, _ in pairs]), targets, targets.clone()
 
 
 @wrong("padded with another number")
@@ -450,12 +391,6 @@ def pad_pairs(pairs):
         src += [EOS_ID]
     _, read, written = _three(pairs)
     return _up_to([src for src, _ in pairs]), _up_to(read), _up_to(written)
-
-
-@wrong("padded with another number")
-def pad_pairs(pairs):  # in one tensor only
-    src, read, written = _three(pairs)
-    return _up_to(src), _up_to(read), _up_to(written, value=-100)
 
 
 @wrong("no end of the source")
@@ -552,31 +487,9 @@ def fill_buckets(lengths, max_cells):
     return list(buckets.values())
 
 
-@wrong("a bucket for each length")
-def fill_buckets(lengths, max_cells):
-    buckets, last = [], None
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if lengths[i] != last or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
-            buckets.append([])
-        buckets[-1].append(i)
-        last = lengths[i]
-    return buckets
-
-
 @wrong("one bucket")
 def fill_buckets(lengths, max_cells):
     return [sorted(range(len(lengths)), key=lambda i: lengths[i])]
-
-
-@wrong("sentence lost at the edge")  # and no bucket is empty
-def fill_buckets(lengths, max_cells):
-    buckets = [[]]
-    for length, i in sorted((length, i) for i, length in enumerate(lengths)):
-        if length * (len(buckets[-1]) + 1) <= max_cells:
-            buckets[-1].append(i)
-        else:
-            buckets.append([])
-    return list(filter(None, buckets))
 
 
 @wrong("one list for all buckets")
@@ -588,11 +501,6 @@ def fill_buckets(lengths, max_cells):
             del bucket[:]
         bucket.append(i)
     return [*buckets, bucket] if bucket else []
-
-
-@wrong("one bucket")
-def fill_buckets(lengths, max_cells):  # and none where there is no sentence
-    return [list(range(len(lengths)))] if lengths else []
 
 
 @unnamed("lengths up to 99")

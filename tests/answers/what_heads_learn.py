@@ -229,31 +229,6 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # a token mostly le
     return with_copies(num_strings, block, length, vocab_size, rng, ids=ids)[:2]
 
 
-@wrong("one layer learns it")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # the first stretch always in front
-    return with_copies(
-        num_strings,
-        block,
-        length,
-        vocab_size,
-        rng,
-        first=torch.zeros(num_strings, 1, dtype=torch.int64),
-        second=torch.randint(block, length - block + 1, (num_strings, 1), generator=rng),
-    )[:2]
-
-
-@wrong("one layer learns it")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # small numbers in the stretches, large ones elsewhere
-    half = vocab_size // 2
-    ids = torch.randint(half, vocab_size, (num_strings, length), generator=rng)
-    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
-    first = places[:, :1]
-    stretch = torch.randint(half, (num_strings, block), generator=rng)
-    ids.scatter_(1, first + torch.arange(block), stretch)
-    second = places[:, 1:] + block
-    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=second, ids=ids)[:2]
-
-
 @wrong("rng begins again")
 def hide_copy(num_strings, block, length, vocab_size, rng):
     own = torch.Generator().manual_seed(rng.initial_seed())
@@ -393,8 +368,3 @@ def _copied(num_strings, block, length, num_words, num_known, rng):
 @wrong("numbers left out")
 def hide_copy(num_strings, block, length, vocab_size, rng):
     return _copied(num_strings, block, length, vocab_size - 1, block - 1, rng)
-
-
-@wrong("known elsewhere")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    return _copied(num_strings, block, length, vocab_size, block - 2, rng)

@@ -47,12 +47,6 @@ def exact_match(guesses, targets):
     return (guesses.eq(targets) | ignored).float().prod(dim=0).mean().item()
 
 
-@wrong("characters and padding counted")
-def exact_match(guesses, targets):
-    fine = (guesses == targets) | (targets == 0)
-    return fine.double().mean().item()
-
-
 @wrong("verdicts instead of share")
 def exact_match(guesses, targets):
     return torch.stack([(g == t)[t != 0].all() for g, t in zip(guesses, targets, strict=True)])
@@ -62,23 +56,6 @@ def exact_match(guesses, targets):
 def exact_match(guesses, targets):
     fine = (guesses == targets) | (targets == 0)
     return fine.all(1).sum().item() / targets.numel()
-
-
-@wrong("divided by places")
-def exact_match(guesses, targets):
-    fine = (guesses == targets) | (targets == 0)
-    return fine.all(1).sum().item() / targets.shape[1]
-
-
-@wrong("any instead of all")
-def exact_match(guesses, targets):
-    fine = (guesses == targets) & (targets != 0)
-    return fine.any(dim=1).float().mean().item()
-
-
-@wrong("columns instead of rows")
-def exact_match(guesses, targets):  # and padding is compared
-    return (guesses == targets).all(dim=0).float().mean().item()
 
 
 @wrong("a constant factor")
@@ -92,18 +69,6 @@ def exact_match(guesses, targets):
     letters = targets > 1
     missed = ((guesses != targets) & letters).any(dim=-1)
     return 1 - missed.double().mean().item()
-
-
-@wrong("small ids not compared")
-def exact_match(guesses, targets):
-    letters = targets > 2
-    missed = ((guesses != targets) & letters).any(dim=-1)
-    return 1 - missed.double().mean().item()
-
-
-@wrong("columns instead of rows")
-def exact_match(guesses, targets):  # where there is a single place
-    return ((guesses == targets) | (targets == 0)).squeeze().all(dim=-1).float().mean().item()
 
 
 @unnamed("first and last character only")
@@ -178,12 +143,6 @@ def shift_targets(ids, lengths):  # and the end stands behind the padding
     return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2), write
 
 
-@wrong("not shifted")
-def shift_targets(ids, lengths):  # and the end stands one column too far
-    read = F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2)
-    return read, F.pad(ids, (0, 1)).scatter(1, (lengths[:, None] + 1).clamp(max=ids.size(1)), 2)
-
-
 # -- last_state -------------------------------------------------------------------------------------
 
 
@@ -241,46 +200,11 @@ def look_back(query, keys, values, score_weight, mask):
     return (weights.unsqueeze(-1) * values).sum(1), weights
 
 
-@wrong("padding gets weight")
-def look_back(query, keys, values, score_weight, mask):
-    scores = torch.tanh(keys + query[:, None, :]).matmul(score_weight)
-    weights = F.softmax(scores + mask, dim=1)  # one more is not infinitely more
-    return (weights.unsqueeze(-1) * values).sum(1), weights
-
-
-@wrong("mask inverted")
-def look_back(query, keys, values, score_weight, mask):
-    scores = torch.tanh(query[:, None] + keys) @ score_weight
-    weights = torch.softmax(scores.masked_fill(mask, -1e9), dim=-1)
-    return (weights[:, None] @ values).squeeze(1), weights
-
-
 @wrong("no tanh")
 def look_back(query, keys, values, score_weight, mask):
     scores = (query[:, None] + keys) @ score_weight
     weights = torch.softmax(scores, dim=-1) * mask
     return (weights[:, None] @ values).squeeze(1), weights
-
-
-@wrong("mask inverted")
-def look_back(query, keys, values, score_weight, mask):
-    scores = torch.tanh(query[:, None] + keys) @ score_weight
-    weights = torch.softmax(scores.masked_fill(mask, -float("inf")), dim=-1)
-    return torch.einsum("bs,bsd->bd", weights, values), weights
-
-
-@wrong("padding gets weight")
-def look_back(query, keys, values, score_weight, mask):  # far below most scores, and above some
-    scores = torch.tanh(query[:, None] + keys) @ score_weight
-    weights = torch.softmax(scores.masked_fill(~mask, -100.0), dim=-1)
-    return torch.einsum("bs,bsd->bd", weights, values), weights
-
-
-@wrong("padding gets weight")
-def look_back(query, keys, values, score_weight, mask):
-    scores = torch.tanh(query[:, None] + keys) @ score_weight
-    weights = torch.softmax(scores.masked_fill(~mask, -1000.0), dim=-1)
-    return (weights[..., None] * values).sum(dim=1), weights
 
 
 # -- gru_step ---------------------------------------------------------------------------------------
