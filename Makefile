@@ -78,7 +78,7 @@ gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the s
 	@$(NOX) gpu $(CHAPTERS)
 
 address:  ## for whoever publishes a copy: write its address everywhere (URL=https://github.com/owner/name)
-	@$$(command -v $(PY) || command -v python3) scripts/address.py $(URL)
+	@$$(command -v $(PY) || command -v python3) scripts/set_repository_url.py $(URL)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis src/*.egg-info book/mistakes*.md

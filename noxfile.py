@@ -21,7 +21,7 @@ nox.options.error_on_missing_interpreters = False
 
 SITE_TESTS = "book crosslinks enlarge extension live pages pdf search try_the_translator weight"
 # Tests of the scripts and of the tests themselves. They take long, and few changes affect them.
-TOOL_TESTS = "address attention_benchmark benchmarks mutations nbval_numbers notebooks_script noxfile setup"
+TOOL_TESTS = "attention_benchmark benchmarks mutations nbval_numbers notebooks_script noxfile set_repository_url setup"
 # Tests that place nothing on a device, or that are about the kernels of the CPU.
 CPU_TESTS = """
 batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package plots_view

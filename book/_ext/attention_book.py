@@ -1,8 +1,8 @@
 """What this book adds to Sphinx: its address, folds, Japanese marked, its bibliography.
 
-The links that it makes are in crosslinks.py, its formulas in mathematics.py, its search in searching.py, the small
+The links that it makes are in crosslinks.py, its formulas in mathml.py, its search in search_index.py, the small
 figure of its first page in first_answer.py, cells that run in the page in live_cells.py, the translator in the page in
-translating.py, the pages of mistakes in mistakes.py, and what makes its pages light in lighter.py.
+browser_translator.py, the pages of mistakes in mistakes.py, and what makes its pages light in optimize_pages.py.
 """
 
 import json
@@ -271,14 +271,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", write_docstring_math, priority=900)
     app.setup_extension("crosslinks")
     app.setup_extension("download")
-    app.setup_extension("facts")
+    app.setup_extension("substitutions")
     app.setup_extension("first_answer")
-    app.setup_extension("mathematics")
+    app.setup_extension("mathml")
     app.setup_extension("mistakes")
-    app.setup_extension("searching")
+    app.setup_extension("search_index")
     app.setup_extension("live_cells")
-    app.setup_extension("translating")
-    app.setup_extension("lighter")
+    app.setup_extension("browser_translator")
+    app.setup_extension("optimize_pages")
     app.connect("doctree-read", fold_code)
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", fold_measurements)

@@ -74,7 +74,7 @@ def draw(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    # As in translating.py: with PyTorch loaded one of the objects that are looked at is a warning.
+    # As in browser_translator.py: with PyTorch loaded one of the objects that are looked at is a warning.
     warnings.filterwarnings("ignore", "`torch.distributed.reduce_op` is deprecated", FutureWarning)
     app.connect("source-read", draw, priority=400)  # before the facts, which want to know every name in braces
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from attn_course import check
-from attn_course.exercises.engine.general_mistakes import EVERY_CHECK_KNOWS
+from attn_course.exercises.engine.general_mistakes import GENERIC_MISTAKES
 from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 
 BOOK = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ class Exercise:
     def mistakes(self) -> dict[str, str]:
         """What the check says, by the name of the mistake."""
         known = getattr(check, self.name).mistakes
-        symptoms = {name: "" if m.answer or m.sign else f"{EVERY_CHECK_KNOWS[name]} " for name, m in known.items()}
+        symptoms = {name: "" if m.answer or m.sign else f"{GENERIC_MISTAKES[name]} " for name, m in known.items()}
         return {name: symptoms[name] + mistake.says for name, mistake in known.items()}
 
 

@@ -10,8 +10,8 @@ from read_chapters import NOTEBOOKS, ROOT
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import attention_book as book
-import facts
 import mistakes
+import substitutions
 
 HTML = ROOT / "_build" / "html"
 
@@ -91,20 +91,20 @@ def test_a_book_without_an_address_has_no_social_cards():
 
 
 def test_the_first_page_says_what_the_others_count(tmp_path):
-    known = facts.facts()
+    known = substitutions.facts()
     page = mistakes.pages()["mistakes.md"]
     assert f"{known['known_mistakes'].replace(',', '')} mistakes in {known['exercises']} exercises" in page
     assert int(known["chapters"]) == len(list(NOTEBOOKS.glob("*.ipynb")))
     source = ["{{ exercises }} of {{chapters}}"]
-    facts.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
+    substitutions.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
     assert source == [f"{known['exercises']} of {known['chapters']}"]
     other = ["{{ exercises }}"]
-    facts.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/costs", other)
+    substitutions.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/costs", other)
     assert other == ["{{ exercises }}"]
 
 
 def test_the_entry_of_a_bibliography_is_what_the_citation_file_says():
-    entry = facts.bibtex(
+    entry = substitutions.bibtex(
         {
             "title": "A Course",
             "authors": [{"name": "One and Two"}, {"name": "Three"}],

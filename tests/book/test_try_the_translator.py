@@ -16,7 +16,7 @@ from attn_course.translation.copying import find_numbers
 from attn_course.translation.translator import LENGTH_REWARD, Translator
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
-import translating
+import browser_translator
 
 PAGE = "book/try_the_translator.html"
 ODD = [
@@ -242,10 +242,10 @@ def test_two_searches_are_compared_in_a_sentence(scripts):
 
 def test_another_kind_of_transformer_is_refused_before_a_page_could_compute_nonsense(monkeypatch):
     post_norm = SimpleNamespace(norm_first=False, tie_weights=True, src_words=False)
-    monkeypatch.setattr(translating, "Settings", SimpleNamespace(load=lambda path: post_norm))
+    monkeypatch.setattr(browser_translator, "Settings", SimpleNamespace(load=lambda path: post_norm))
     message = r"norm_first \(False\) and tie_weights \(True\) must be true and src_words \(False\) false"
     with pytest.raises(ValueError, match=message):
-        translating.files.__wrapped__()
+        browser_translator.files.__wrapped__()
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])

@@ -13,9 +13,9 @@ from attn_course import plots
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
-import lighter
-import mathematics
-import searching
+import mathml
+import optimize_pages
+import search_index
 import weight
 
 HTML = ROOT / "_build" / "html"
@@ -44,7 +44,7 @@ WORDS = {"used", "part", "here"}
     ],
 )
 def test_a_rule_stays_where_it_can_match(css, kept):
-    assert lighter.used_rules(css, WORDS) == kept
+    assert optimize_pages.used_rules(css, WORDS) == kept
 
 
 def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_path):
@@ -53,7 +53,7 @@ def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_pa
     (tmp_path / "styles" / "theme.css").write_text(
         '@import "../base.css"; b { background: url("../up/b.png"), url(data:image/png;base64,AA) }', "utf-8"
     )
-    css = lighter.whole_sheet(tmp_path / "styles" / "theme.css", tmp_path)
+    css = optimize_pages.whole_sheet(tmp_path / "styles" / "theme.css", tmp_path)
     assert css == "p { background: url(dot.png) } b { background: url(up/b.png), url(data:image/png;base64,AA) }"
 
 
@@ -70,7 +70,7 @@ PAGE = """<script src="../_static/documentation_options.js?v=1"></script>
 
 
 def test_scripts_without_work_are_left_out_and_the_others_wait():
-    page = lighter.needed_scripts(PAGE, "const DOCUMENTATION_OPTIONS = {};")
+    page = optimize_pages.needed_scripts(PAGE, "const DOCUMENTATION_OPTIONS = {};")
     assert page.split("\n")[:-1] == [
         "<script>const DOCUMENTATION_OPTIONS = {};</script>",
         '<script defer src="../_static/search.js"></script>',
@@ -80,7 +80,7 @@ def test_scripts_without_work_are_left_out_and_the_others_wait():
 
 
 def test_a_script_stays_where_it_has_work():
-    page = lighter.needed_scripts(f'{PAGE}<div class="highlight"></div><div class="toggle">', "")
+    page = optimize_pages.needed_scripts(f'{PAGE}<div class="highlight"></div><div class="toggle">', "")
     assert "copybutton.js" in page
     assert "togglebutton.js" in page
     assert "toggleHintShow" in page
@@ -97,10 +97,10 @@ def test_only_marks_that_change_a_colour_stay_in_a_listing():
         'html[data-theme="light"] .highlight .w { color: #080808; font-weight: bold }\n'
         'html[data-theme="dark"] .highlight .w { color: #F8F8F2 }\n'
     )
-    assert lighter.plain_colours(css) == ["n"]
+    assert optimize_pages.plain_colours(css) == ["n"]
     listing = '<div class="highlight"><pre><span class="n">x</span> <span class="k">in</span></pre></div>'
     page = f'{listing}<span class="n">kept</span><code><span class="pre">a</span> <span class="pre">b</span></code>'
-    assert lighter.fewer_marks(page, ["n"]) == (
+    assert optimize_pages.fewer_marks(page, ["n"]) == (
         '<div class="highlight"><pre>x <span class="k">in</span></pre></div><span class="n">kept</span><code>a b</code>'
     )
 
@@ -111,7 +111,7 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
         "    of which the second is longer than a telephone is wide.&quot;&quot;&quot;</span>\n    return part\n"
     )
     page = f'<div class="highlight-ipython3 notranslate"><div class="highlight"><pre>{code}</pre></div>'
-    made = lighter.hanging_lines(page)
+    made = optimize_pages.hanging_lines(page)
     assert made == (
         '<div class="highlight-ipython3 notranslate"><div class="highlight"><pre><span></span>def cut(part):\n\n'
         '    <span class="sd">&quot;&quot;&quot;Two lines</span>\n'
@@ -121,7 +121,7 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
     words = re.compile(r"<[^>]*>")
     assert words.sub("", made) == words.sub("", page)
     blocks = page.replace("<span></span>", '<div class="viewcode-block">')
-    assert lighter.hanging_lines(blocks) == blocks
+    assert optimize_pages.hanging_lines(blocks) == blocks
 
 
 # ---------------------------------------------------------------- pictures
@@ -131,7 +131,7 @@ def test_a_picture_becomes_smaller_and_keeps_every_pixel(tmp_path):
     drawn = Image.new("RGB", (120, 70), "white")
     drawn.paste((8, 60, 123), (10, 10, 60, 40))
     drawn.save(tmp_path / "drawn.png", compress_level=0)
-    assert lighter.lighter_pictures(tmp_path) == {"drawn.png": "drawn.webp"}
+    assert optimize_pages.lighter_pictures(tmp_path) == {"drawn.png": "drawn.webp"}
     with Image.open(tmp_path / "drawn.webp") as made:
         assert made.convert("RGB").tobytes() == drawn.tobytes()
 
@@ -147,7 +147,7 @@ def test_pictures_say_their_size_and_all_but_the_first_wait_for_the_reader(tmp_p
         '<img alt="A again" src="../_images/a.png" width="15" height="10" /><img alt="D" src="../_images/d.svg">'
         "</article>"
     )
-    made = lighter.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"}, {"a.png"})
+    made = optimize_pages.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"}, {"a.png"})
     assert made == (
         '<img src="logo.svg" class="logo"><article>'
         '<img src="../_images/a.webp" alt="A" width="30" height="20" class="curves" decoding="async"/>'
@@ -161,36 +161,36 @@ def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(
     weights = torch.softmax(torch.randn(5, 7), -1)
     plots.heatmap(weights, list("abcde"), list("uvwxyz?")).save(tmp_path / "weights.png")
     plots.curves([1, 2, 3], {"loss": [3.0, 2.0, 1.5]}, xlabel="step", ylabel="loss").save(tmp_path / "loss.png")
-    assert lighter.without_maps(tmp_path) == {"loss.png"}
+    assert optimize_pages.without_maps(tmp_path) == {"loss.png"}
 
 
 # ---------------------------------------------------------------- formulas
 
 
 def test_a_formula_is_there_without_a_script_and_says_what_it_was_made_of():
-    made = mathematics.mathml(r"\frac{QK^\top}{\sqrt{D}}", display=True)
+    made = mathml.mathml(r"\frac{QK^\top}{\sqrt{D}}", display=True)
     assert made.startswith('<math display="block">')
     assert "<msqrt><mi>D</mi></msqrt>" in made
     assert r'<annotation encoding="application/x-tex">\frac{QK^\top}{\sqrt{D}}</annotation>' in made
-    assert "display" not in mathematics.mathml("x", display=False)
+    assert "display" not in mathml.mathml("x", display=False)
 
 
 def test_a_formula_that_cannot_be_read_is_named():
     with pytest.raises(ValueError, match=r"the formula '\\\\nonsense x' cannot be read: .*nonsense"):
-        mathematics.mathml(r"\nonsense x", display=False)
+        mathml.mathml(r"\nonsense x", display=False)
 
 
 def test_a_formula_that_cannot_be_read_does_not_end_the_build():
-    shown = mathematics.written(None, nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
+    shown = mathml.written(None, nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
     page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
-    assert r"<code>\nonsense &lt;x</code>" in searching.searchable(page, 1.0, str.split)
+    assert r"<code>\nonsense &lt;x</code>" in search_index.searchable(page, 1.0, str.split)
 
 
 def test_a_character_that_the_font_lacks_is_named():
     with pytest.raises(
         ValueError, match=r"needs ∰, which the font in book/_extra/vendor/stix lacks; its README says how"
     ):
-        mathematics.mathml("x ∰ y", display=False)
+        mathml.mathml("x ∰ y", display=False)
 
 
 # ---------------------------------------------------------------- the built pages

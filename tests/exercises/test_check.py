@@ -22,11 +22,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
-from attn_course.exercises.engine.exercise import Random
+from attn_course.exercises.engine.exercise import TrialInputs
 from attn_course.exercises.engine.general_mistakes import (
     CHANGES_ITS_INPUT,
-    EVERY_CHECK_KNOWS,
     FLOAT32_INSIDE,
+    GENERIC_MISTAKES,
     NO_GRADIENT,
     TAKES_TOO_LONG,
 )
@@ -170,7 +170,7 @@ def test_an_exercise_has_a_second_right_answer_and_one_wrong_answer_for_each_mis
     assert [a for a in given if a.mistake is None], "a right answer beside the solution in the notebook"
     assert len(known) >= FEWEST_MISTAKES
     made = {a.mistake for a in given if a.mistake and a.is_named}
-    assert made <= known.keys() | set(EVERY_CHECK_KNOWS)
+    assert made <= known.keys() | set(GENERIC_MISTAKES)
     for key, mistake in known.items():
         if mistake.answer is None:
             assert key in made, f"{key!r} has no answer in tests/answers"
@@ -193,7 +193,7 @@ def test_the_sentences_differ_point_to_a_section_that_explains_and_show_no_solut
     for text in (exercise.verdict(lambda *inputs: 7).text, *said):
         assert not shown_of_the_solution(name, text), text
     # Where several results are wrong, each is compared by itself, so no sentence may speak for the others.
-    if len(exercise.returns) > 1 or exercise.in_parts:
+    if len(exercise.result_names) > 1 or exercise.in_parts:
         for mistake in exercise.mistakes.values():
             assert mistake.answer is None or not OTHERS_RIGHT.search(mistake.says), mistake.says
 
@@ -246,7 +246,7 @@ def in_float64_only(name):
         return isinstance(value, torch.Tensor) and value.dtype == torch.float64
 
     exercise = getattr(check, name)
-    trials = [trial for trial in exercise.trials(Random(0)) if has_float64(trial)]
+    trials = [trial for trial in exercise.trials(TrialInputs(0)) if has_float64(trial)]
     return replace(exercise, trials=lambda draw: iter(trials), seeds=(0,)) if trials else None
 
 
@@ -400,7 +400,7 @@ def test_a_check_survives_whatever_an_answer_returns(name, odd):
     verdict = getattr(check, name).verdict(as_answer(name, ODD[odd]))
     assert not verdict.right, odd
     assert len(verdict.text) < 700
-    assert verdict.mistake in {None, *EVERY_CHECK_KNOWS, *getattr(check, name).mistakes}
+    assert verdict.mistake in {None, *GENERIC_MISTAKES, *getattr(check, name).mistakes}
 
 
 @some_checks

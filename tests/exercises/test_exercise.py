@@ -15,11 +15,11 @@ from torch import nn
 
 from attn_course import check
 from attn_course.exercises.engine import runner
-from attn_course.exercises.engine.exercise import Exercise, Random
+from attn_course.exercises.engine.exercise import Exercise, TrialInputs
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.memory import largest_tensor
 from attn_course.exercises.engine.mistakes import Mistake
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
@@ -233,10 +233,10 @@ def test_what_an_answer_prints_is_heard_once(capsys):
 
 
 def test_inputs_are_fresh_for_each_seed_and_the_same_for_each_call():
-    a, b, again = Random(0)(2, 3), Random(1)(2, 3), Random(0)(2, 3)
+    a, b, again = TrialInputs(0)(2, 3), TrialInputs(1)(2, 3), TrialInputs(0)(2, 3)
     assert torch.equal(a, again)
     assert not torch.equal(a, b)
-    mask = Random(0).mask(50, 7, share=0.1)
+    mask = TrialInputs(0).mask(50, 7, share=0.1)
     assert mask.any(-1).all()
     assert not mask.all()
 
@@ -286,7 +286,7 @@ def exercise_on_numbers(right, **more):
 )
 def test_numbers_texts_and_tuples_are_compared_too(right, answer, says):
     names = ("a", "b") if isinstance(right(3), tuple) else ("result",)
-    exercise = exercise_on_numbers(right, returns=names)
+    exercise = exercise_on_numbers(right, result_names=names)
     assert exercise.verdict(right).right
     verdict = exercise.verdict(answer)
     assert not verdict.right
@@ -305,7 +305,7 @@ def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistake
 
 def test_a_remark_is_what_the_learner_reads():
     def use(answer, n):
-        raise Remark(f"{answer(n)} is no layer. See section 3.9.")
+        raise AnswerError(f"{answer(n)} is no layer. See section 3.9.")
 
     exercise = exercise_on_numbers(lambda n: n, use=lambda answer, n: answer(n) if answer(n) == n else use(answer, n))
     assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See section 3.9."
@@ -367,7 +367,7 @@ def test_a_mistake_in_each_of_two_results_is_told_for_both():
         "first negative": Mistake("First. See section 1.1.", lambda n: (-n, 2 * n)),
         "second tripled": Mistake("Second. See section 1.1.", lambda n: (n, 6 * n)),
     }
-    exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, returns=("a", "b"))
+    exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, result_names=("a", "b"))
     verdict = exercise.verdict(lambda n: (-n, 6 * n))
     assert verdict.mistake == "first negative"
     assert verdict.text == "Not right yet. Of a: First. See section 1.1. Of b: Second. See section 1.1."
@@ -379,7 +379,7 @@ def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_and_where():
         "negative": Mistake("Negative. See section 1.1.", lambda n: (-n, -7 * n)),
         "no five": Mistake("Five. See section 1.1.", lambda n: (0, 0) if n == 5 else (n, 7 * n)),
     }
-    exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, returns=("once", "seven times"))
+    exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, result_names=("once", "seven times"))
     verdict = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n))
     assert verdict.mistake == "negative"
     assert verdict.text == (
@@ -674,7 +674,7 @@ def test_a_type_of_all_numbers_is_named():
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x <= 0).mistake == "truth values inverted"
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: (x > 0).long()).mistake == "type not kept"
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x.relu()).mistake == "numbers for truth values"
-    two = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    two = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     verdict = two.verdict(lambda x: (x, x.exp().double()))
     assert verdict.mistake == "type not kept"
     assert "The numbers in b are right, but their type is torch.float64" in verdict.text
@@ -700,7 +700,7 @@ def test_a_sign_is_seen_where_most_numbers_are_nan():
 
 
 def test_several_results_in_the_wrong_order_or_alone_are_named():
-    exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    exercise = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     assert exercise.verdict(lambda x: (x.exp(), x)).mistake == "results swapped"
     assert "The function returns only b. Return 2 results, a and b" in exercise.verdict(lambda x: x.exp()).text
 
@@ -720,7 +720,7 @@ def test_several_results_in_the_wrong_order_or_alone_are_named():
     ],
 )
 def test_what_is_right_in_part_is_said(answer, says):
-    exercise = exercise_on_tensors(lambda x: (x, x.exp()), returns=("a", "b"))
+    exercise = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     assert says in exercise.verdict(answer).text
 
 

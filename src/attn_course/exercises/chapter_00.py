@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.diagnose_output import MORE_THAN_THE_RESULT
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 
 # ---------------------------------------------------------------- what several exercises share
 
@@ -123,7 +123,7 @@ self_attention = Exercise(
     name="self_attention",
     trials=_tokens_and_matrices,
     right=_self_attention,
-    returns=("context",),
+    result_names=("context",),
     in_parts=True,
     chapter=0,
     answers={
@@ -173,7 +173,7 @@ def _weigh(answer, q, k):
     """What the answer returns, after a look at the hidden keys: a low score still leaves them a weight."""
     found = answer(q, k)
     if isinstance(found, Tensor) and _leaves_a_small_weight(found, q @ k.mT / math.sqrt(q.size(-1))):
-        raise Remark(_NOT_LOW_ENOUGH, "not low enough")
+        raise AnswerError(_NOT_LOW_ENOUGH, "not low enough")
     return found
 
 
@@ -241,7 +241,7 @@ causal_weights = Exercise(
     trials=_queries_and_keys,
     right=_causal_weights,
     use=_weigh,
-    returns=("weights",),
+    result_names=("weights",),
     in_parts=True,
     chapter=0,
     answers={
@@ -300,16 +300,16 @@ def _build_and_attend(answer, d_in, d_out, num_heads, x):
         return None
     have = {name.rpartition(".")[0] or name for name, _ in layer.named_parameters()}
     if not set(_PROJECTIONS) <= have <= {*_PROJECTIONS, "out_proj"}:
-        raise Remark(
+        raise AnswerError(
             f"Your layer has the parameters of {', '.join(sorted(have)) or 'no layer'}. "
             f"It should have the layers {', '.join(_PROJECTIONS)} and out_proj. See section 0.10."
         )
     if not _are_alike(found, layer(same.clone())):
         if _are_alike(*(_call_with_seed(layer, same.clone()) for _ in range(2))):
-            raise Remark(_DROPS, "dropout")
-        raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
+            raise AnswerError(_DROPS, "dropout")
+        raise AnswerError(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
     if not _takes_another_length(layer, build, same[:1, 1:]):
-        raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
+        raise AnswerError(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
     return found
 
 
@@ -421,7 +421,7 @@ CausalMultiHead = Exercise(
     trials=_sizes_and_inputs,
     right=_CausalMultiHead,
     use=_build_and_attend,
-    returns=("out",),
+    result_names=("out",),
     gradients=True,
     in_parts=True,
     chapter=0,

@@ -9,7 +9,7 @@ from torch import nn
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS, NO_GRADIENT, WRONG_GRADIENT
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.attention import attention, softmax
 
 # ---------------------------------------------------------------- what several exercises share
@@ -40,14 +40,14 @@ def _demand_gradients(out, leaves, expected):
         try:
             gradients = torch.autograd.grad(out.square().sum(), list(leaves.values()), allow_unused=True)
         except RuntimeError as error:
-            raise Remark(
+            raise AnswerError(
                 f"The numbers are right, but their gradient cannot be computed: {str(error).split(':')[0]}. See "
                 f"section 3.7.",
                 NO_GRADIENT,
             ) from error
     missed = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
     if missed:
-        raise Remark(
+        raise AnswerError(
             f"The numbers are right, but no gradient flows back from out to {' and '.join(missed)}, "
             "so nothing is learned there. detach, data, no_grad, NumPy and torch.tensor cut the graph. "
             "See section 3.7.",
@@ -56,7 +56,7 @@ def _demand_gradients(out, leaves, expected):
     wanted = torch.autograd.grad(expected.square().sum(), list(leaves.values()))
     for name, found, right in zip(leaves, gradients, wanted, strict=True):
         if not torch.allclose(found, right, rtol=1e-3, atol=1e-3 * (1 + float(right.abs().max()))):
-            raise Remark(
+            raise AnswerError(
                 f"The numbers are right, but the gradient from out to {name} is wrong. Every step from q, k and v to "
                 "out must stay in the graph. See section 3.7.",
                 WRONG_GRADIENT,
@@ -87,7 +87,7 @@ scaled_scores = Exercise(
     name="scaled_scores",
     trials=_queries_and_keys,
     right=lambda q, k: q @ k.mT / math.sqrt(q.size(-1)),
-    returns=("scores",),
+    result_names=("scores",),
     gradients=True,
     chapter=3,
     answers={
@@ -183,7 +183,7 @@ scaled_dot_product = Exercise(
     trials=_queries_keys_and_values,
     right=attention,
     use=_attend_and_send_back,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     chapter=3,
     answers={
         "keys averaged where they are as wide as the values": _attend_to_either,
@@ -248,7 +248,7 @@ def _apply_as_layer(answer, W, x):
     if layer is None:
         return None
     if not isinstance(layer, nn.Linear):
-        raise Remark(f"as_linear must return an nn.Linear, but it returns a {type(layer).__name__}. See section 3.20.")
+        raise AnswerError(f"as_linear must return an nn.Linear, not a {type(layer).__name__}. See section 3.20.")
     before = layer(x).detach()
     W_before = W.clone()
     W.zero_()  # the layer must not notice
@@ -291,7 +291,7 @@ as_linear = Exercise(
     trials=_matrices_and_inputs,
     right=lambda W: _linear(W, W.T),
     use=_apply_as_layer,
-    returns=(
+    result_names=(
         "layer(x)",
         "layer(x) after W was changed",
         "the number of parameters",
@@ -372,7 +372,7 @@ row_entropy = Exercise(
     name="row_entropy",
     trials=_weights,
     right=lambda weights: torch.special.entr(weights).sum(dim=-1),
-    returns=("entropy",),
+    result_names=("entropy",),
     chapter=3,
     answers={
         "zero times infinity": lambda weights: -_times_log(weights).sum(dim=-1),
@@ -421,16 +421,16 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
     if found is None:
         return None
     if biases := [name.removesuffix(".bias") for name in names if name.endswith(".bias")]:
-        raise Remark(f"There is a bias in {', '.join(biases)}. Use nn.Linear(..., bias=False). See section 3.8.")
+        raise AnswerError(f"There is a bias in {', '.join(biases)}. Use nn.Linear(..., bias=False). See section 3.8.")
     if set(names) != set(_PROJECTIONS):
-        raise Remark(
+        raise AnswerError(
             f"After __init__, your layer has the parameters {', '.join(names) or 'none'}. "
             f"It should have the weights of {', '.join(_PROJECTIONS)}. See section 3.8."
         )
     projections = [getattr(layer, name) for name in _PROJECTIONS]
     for name, projection in zip(_PROJECTIONS, projections, strict=True):
         if not isinstance(projection, nn.Linear):
-            raise Remark(f"{name} is a {type(projection).__name__}. It should be an nn.Linear. See section 3.8.")
+            raise AnswerError(f"{name} is a {type(projection).__name__}. It should be an nn.Linear. See section 3.8.")
     try:
         expected = attention(*(projection(x) for projection in projections))
     except Exception:  # widths that do not fit: what the layer returned says more
@@ -440,7 +440,7 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
         _demand_gradients(found[0], leaves, expected[0])
         _demand_no_memory(layer, projections, x.flip(-1))
     elif any(not torch.equal(now, before[name]) for name, now in layer.state_dict().items() if name in before):
-        raise Remark(
+        raise AnswerError(
             "A forward pass changes a value in your layer, so the next forward pass returns another result for the "
             "same x. See section 3.7.",
             KEPT_BETWEEN_CALLS,
@@ -450,7 +450,7 @@ def _build_and_attend(answer, d_in, d_key, d_value, x):
 
 def _demand_no_memory(layer, projections, x):
     if not _agrees(layer(x), attention(*(projection(x) for projection in projections))):
-        raise Remark(
+        raise AnswerError(
             "Your layer returns another result for the same x after a call with another x. It must keep nothing "
             "from one call to the next. See section 3.7.",
             KEPT_BETWEEN_CALLS,
@@ -484,7 +484,7 @@ WideValues = Exercise(
     trials=_sizes_and_inputs,
     right=_WideValues,
     use=_build_and_attend,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     chapter=3,
     signs={
         "softmax over the queries": lambda found, *inputs: _columns_sum_to_one(found[1]),

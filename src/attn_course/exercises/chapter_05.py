@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.general_mistakes import NO_GRADIENT
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.attention import attention, softmax
 from attn_course.functional.masks import make_causal_mask, make_padding_mask, make_sliding_window_mask
 
@@ -46,7 +46,7 @@ mask_for_new_tokens = Exercise(
     name="mask_for_new_tokens",
     trials=_tokenized,
     right=_mask_for_new_tokens,
-    returns=("mask",),
+    result_names=("mask",),
     chapter=5,
     signs={
         "one mask for all sentences": lambda found, ones, T: found.dim() == 2 and found.size(0) == T,
@@ -120,12 +120,12 @@ def _drop_and_describe(answer, weights, p, training):
     if dropped is None:
         return None
     if not isinstance(dropped, Tensor) or dropped.shape != before.shape or dropped.dtype != before.dtype:
-        raise Remark(
+        raise AnswerError(
             "drop_weights must return a tensor with the shape and type of `weights`, "
             f"{tuple(before.shape)} and {before.dtype}. See section 5.6."
         )
     if not _sends_back(answer, before, p, training):
-        raise Remark(
+        raise AnswerError(
             "No gradient flows back to the weights. These things cut the graph: detach, data, no_grad, NumPy, and a "
             "tensor made anew. See section 5.6.",
             NO_GRADIENT,
@@ -205,7 +205,7 @@ drop_weights = Exercise(
     trials=_weights_to_drop,
     right=_only_in_training(_drop),
     use=_drop_and_describe,
-    returns=(
+    result_names=(
         "the share of weights that became 0",
         "the smallest factor on a weight that was kept",
         "the largest factor on a weight that was kept",
@@ -418,7 +418,7 @@ masked_softmax = Exercise(
     trials=_scores_and_masks,
     right=lambda scores, mask: softmax(_fill(scores, mask)),
     use=_weights_and_gradient,
-    returns=("weights", "the gradient of the scores"),
+    result_names=("weights", "the gradient of the scores"),
     chapter=5,
     answers={
         "mask inverted": lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
@@ -519,7 +519,7 @@ who_sees_whom = Exercise(
     trials=_functions_of_sequences,
     right=_find,
     use=_ask_and_compare,
-    returns=("sees", "'x is as it was'"),
+    result_names=("sees", "'x is as it was'"),
     chapter=5,
     answers={
         "asks the gradient": _find_by_gradient,
@@ -597,7 +597,7 @@ def _build_and_ask(answer, d_in, d_out, max_len, window, dropout, training, x, p
         return None
     if shapes != expected:
         have = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
-        raise Remark(
+        raise AnswerError(
             f"Your layer has the parameters {have}. It should have the weights of {', '.join(_PROJECTIONS)}, "
             f"each with the shape {(d_out, d_in)}. See section 5.7."
         )
@@ -678,7 +678,7 @@ WindowAttention = Exercise(
     trials=_sizes_and_sentences,
     right=_WindowAttention,
     use=_build_and_ask,
-    returns=(
+    result_names=(
         "out",
         "the output of the next call, without padding,",
         "'the layer has a buffer (max_len, max_len)'",

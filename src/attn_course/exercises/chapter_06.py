@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, NO_GRADIENT
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.attention import attention, softmax
 from attn_course.functional.masks import make_causal_mask
 from attn_course.nn.multi_head_attention import MultiHeadAttention
@@ -49,7 +49,7 @@ split_heads = Exercise(
     name="split_heads",
     trials=_to_split,
     right=_split,
-    returns=("heads",),
+    result_names=("heads",),
     gradients=True,
     chapter=6,
     answers={
@@ -99,13 +99,13 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
         return None
     have = {name.rpartition(".")[0] for name, _ in layer.named_parameters()}
     if not set(_PROJECTIONS) <= have <= set(_LAYERS):
-        raise Remark(
+        raise AnswerError(
             f"Your layer has the parameters of {', '.join(sorted(have)) or 'no layer'}. "
             f"It should have the layers {', '.join(_LAYERS)}. See section 6.4."
         )
     out = result[0] if isinstance(result, tuple | list) and result else result
     if isinstance(out, Tensor) and not out.requires_grad:
-        raise Remark(
+        raise AnswerError(
             "No gradient flows from the output to the projections, so the layer cannot learn. These things cut "
             "the graph: no_grad, detach, .data, NumPy, and a new tensor made from values. See section 6.4."
         )
@@ -116,11 +116,11 @@ def _build_and_attend(answer, d_in, d_model, num_heads, x, mask):
             return _are_alike(layer(*inputs), fresh(*inputs))
 
         if not forgets(x.flip(1), mask):
-            raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
+            raise AnswerError(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
         if not forgets(x) or not forgets(x, mask.flip(-1)):
-            raise Remark(_REMEMBERS, "mask kept")
+            raise AnswerError(_REMEMBERS, "mask kept")
         if not forgets(x[:1, :3]):
-            raise Remark(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
+            raise AnswerError(_KEEPS_SOMETHING, KEPT_BETWEEN_CALLS)
     return result
 
 
@@ -230,7 +230,7 @@ MultiHead = Exercise(
     trials=_sizes_inputs_and_masks,
     right=_MultiHead,
     use=_build_and_attend,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     gradients=True,
     in_parts=True,
     chapter=6,
@@ -273,15 +273,15 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
     if fused is None:
         return None
     if not isinstance(fused, nn.Linear):
-        raise Remark(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.13.")
+        raise AnswerError(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.13.")
     if not all(parameter.requires_grad for parameter in three.parameters()):
-        raise Remark(
+        raise AnswerError(
             "Your function sets `requires_grad` of the three layers to False. The layers must stay unchanged. "
             "See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if any(parameter.is_inference() for parameter in fused.parameters()):
-        raise Remark(
+        raise AnswerError(
             "Your function makes the layer in inference_mode, so it cannot be trained. Use no_grad. See section 6.13.",
             NO_GRADIENT,
         )
@@ -340,7 +340,7 @@ fuse_qkv = Exercise(
     trials=_three_projections,
     right=_fused,
     use=_fuse_and_project,
-    returns=(
+    result_names=(
         "fused(x)",
         "number of parameters that learn",
         "what the three compute afterwards",
@@ -392,7 +392,7 @@ count_parameters = Exercise(
     name="count_parameters",
     trials=_sizes,
     right=_count,
-    returns=("the number",),
+    result_names=("the number",),
     seeds=(0,),
     chapter=6,
     signs={
@@ -432,33 +432,33 @@ def _move_and_attend(answer, d_model, num_heads, x):
     if theirs is None:
         return None
     if layer.out_proj.weight.dtype != x.dtype:
-        raise Remark(
+        raise AnswerError(
             f"Your function changes the type of the layer from {x.dtype} to {layer.out_proj.weight.dtype}. Give the "
             "module copies of the weights and leave the layer unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not layer.training or not all(parameter.requires_grad for parameter in layer.parameters()):
-        raise Remark(
+        raise AnswerError(
             "Your function puts the layer into evaluation mode or sets `requires_grad` of a parameter to False. Give "
             "the module copies of the weights and leave the layer unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not all(torch.equal(tensor, given[name]) for name, tensor in layer.state_dict().items()):
-        raise Remark(
+        raise AnswerError(
             "Your function changes the weights of the layer. Give the module copies of the weights and leave the layer "
             "unchanged. See section 6.14.",
             CHANGES_ITS_INPUT,
         )
     if not isinstance(theirs, nn.MultiheadAttention):
-        raise Remark(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.14.")
+        raise AnswerError(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.14.")
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
-        raise Remark(
+        raise AnswerError(
             f"The nn.MultiheadAttention has no {' and no '.join(missing)}. "
             "Make it with biases and with the layer's width for queries, keys and values. See section 6.14."
         )
     if not all(moved[name].requires_grad for name in _MOVED):
-        raise Remark(
+        raise AnswerError(
             "`requires_grad` of the module's parameters is False, so the module cannot be trained. See section 6.14.",
             NO_GRADIENT,
         )
@@ -530,7 +530,7 @@ move_to_torch = Exercise(
     trials=_layers_to_move,
     right=_moved,
     use=_move_and_attend,
-    returns=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
+    result_names=(*_MOVED, "theirs(x, x, x)[0]", "theirs(x, x, x)[0] after the layer was cleared"),
     float64=True,
     chapter=6,
     signs={

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.attention import attention, softmax
 from attn_course.functional.masks import make_causal_mask, make_padding_mask
 from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
@@ -72,7 +72,7 @@ cross_attend = Exercise(
     name="cross_attend",
     trials=_two_sequences,
     right=_ask_the_memory,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     gradients=True,
     chapter=7,
     answers={
@@ -213,7 +213,7 @@ make_decoder_masks = Exercise(
     name="make_decoder_masks",
     trials=_sources_and_targets,
     right=_right_masks,
-    returns=("self_mask", "cross_mask"),
+    result_names=("self_mask", "cross_mask"),
     chapter=7,
     signs={
         "padding inverted": _padding_inverted,
@@ -264,7 +264,7 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
     if not list(block.parameters()) and block(x, first, second, first_mask, second_mask) is None:
         return None
     if problem := _not_the_three_attentions(block):
-        raise Remark(problem)
+        raise AnswerError(problem)
     widths = [getattr(block, name).k_proj.in_features for name in _ATTENTIONS]
     if widths != [d_model, d_first, d_second]:
         return _WRONG_WIDTHS
@@ -273,7 +273,7 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
         return block(x, first, second)
     out = block(x, first, second, first_mask=first_mask, second_mask=second_mask)
     if first.shape == second.shape and _are_tensors_apart(out, block(x, first, second, first_mask, second_mask)):
-        raise Remark(
+        raise AnswerError(
             "`block(x, first, second, first_mask, second_mask)` differs from the same call with the masks passed by "
             "name. The first mask must come before the second, as in the first lines of the exercise. See section 7.4."
         )
@@ -281,7 +281,7 @@ def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, sec
         return out
     fresh = set_parameters(answer(d_model, num_heads, d_first, d_second).to(x))
     if _are_tensors_apart(block(x, 2 * first, 2 * second), fresh(x, 2 * first, 2 * second)):
-        raise Remark(
+        raise AnswerError(
             "After a call with masks, a call with other memories and without masks differs from a new block. A block "
             "must keep nothing from one call to the next. See section 7.4.",
             KEPT_BETWEEN_CALLS,
@@ -328,7 +328,7 @@ TwoMemoryBlock = Exercise(
     trials=_targets_and_memories,
     right=_TwoMemoryBlock,
     use=_build_and_read,
-    returns=("out",),
+    result_names=("out",),
     gradients=True,
     chapter=7,
     signs={
@@ -364,7 +364,7 @@ concat_scores = Exercise(
     name="concat_scores",
     trials=_vectors_and_a_matrix,
     right=_concat,
-    returns=("scores",),
+    result_names=("scores",),
     gradients=True,
     in_parts=True,
     chapter=7,
@@ -415,7 +415,7 @@ alignment_share = Exercise(
     name="alignment_share",
     trials=_weights_and_alignments,
     right=_share,
-    returns=("share",),
+    result_names=("share",),
     chapter=7,
     answers={
         "mean over the sentences": _share_of_each_sentence,

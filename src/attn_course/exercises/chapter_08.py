@@ -45,7 +45,7 @@ count_positions = Exercise(
     trials=_sentences,
     right=_count,
     use=lambda answer, mask: as_integers(answer(mask)),
-    returns=("positions",),
+    result_names=("positions",),
     chapter=8,
     answers={
         "padding counted": _columns,
@@ -156,7 +156,7 @@ sinusoids_at = Exercise(
     name="sinusoids_at",
     trials=_positions_and_widths,
     right=_sinusoids,
-    returns=("rows",),
+    result_names=("rows",),
     chapter=8,
     answers={
         "positions ignored": _rows_in_order,
@@ -248,7 +248,7 @@ turn_halves = Exercise(
     name="turn_halves",
     trials=_to_turn,
     right=_halves,
-    returns=("turned",),
+    result_names=("turned",),
     gradients=True,
     float64=True,
     chapter=8,
@@ -304,7 +304,7 @@ rotary_attention = Exercise(
     name="rotary_attention",
     trials=_newest_and_cached,
     right=_rotary,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     gradients=True,
     chapter=8,
 )
@@ -346,7 +346,7 @@ linear_bias = Exercise(
     trials=_heads_and_lengths,
     right=_linear_bias,
     use=lambda answer, num_heads, num_queries, num_keys: on_the_cpu(answer(num_heads, num_queries, num_keys)),
-    returns=("bias",),
+    result_names=("bias",),
     chapter=8,
     signs={
         "exponent cut to a whole number": where(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.masks import make_padding_mask
 from attn_course.nn.transformer import DecoderLayer
 
@@ -178,7 +178,7 @@ def _from_its_parts(answer, layer, x, memory, memory_mask):
     with mock.patch.object(DecoderLayer, "forward", watched):  # `layer.forward` as well as `layer` itself
         found = answer(layer, x, memory, memory_mask)
     if called:
-        raise Remark(
+        raise AnswerError(
             "Your function calls the layer itself. Use its parts: three sublayers, each with its norm and its "
             "addition. See section 9.6."
         )
@@ -210,7 +210,7 @@ decode_layer = Exercise(
     right=_decode,
     gradients=True,
     use=_from_its_parts,
-    returns=("x", "weights"),
+    result_names=("x", "weights"),
     in_parts=True,
     chapter=9,
 )
@@ -266,7 +266,7 @@ def _reaches(out, tensors):
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
-        raise Remark("TiedTable must be an nn.Module, so that its table is trained. See section 9.18.")
+        raise AnswerError("TiedTable must be an nn.Module, so that its table is trained. See section 9.18.")
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
     spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
@@ -280,7 +280,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
             ", ".join(str(tuple(p.shape)) for p in table.parameters())
             or "no parameter at all (what is computed from a Parameter is a plain tensor again)"
         )
-        raise Remark(
+        raise AnswerError(
             f"TiedTable must have a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
             f"but it has {has}. See section 9.18."
         )
@@ -323,7 +323,7 @@ TiedTable = Exercise(
     trials=_tables,
     right=_Tied,
     use=_do_both_jobs,
-    returns=(
+    result_names=(
         "the number of parameters",
         "embed(ids)",
         "score(x)",
@@ -365,7 +365,7 @@ def _count(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
 
 def _from_the_sizes(answer, src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     def refuse(module, *_, **__):
-        raise Remark(
+        raise AnswerError(
             f"Your function makes a {type(module).__name__}. Compute the number from the sizes alone. See section 9.23."
         )
 

@@ -14,7 +14,7 @@ from attn_course.exercises.engine.convert_output import as_integers
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 
 SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
@@ -25,7 +25,7 @@ def _stays(name, found, answer, *others):
     with contextlib.suppress(Exception):
         answer(*others)
     if str(found) != before:
-        raise Remark(
+        raise AnswerError(
             f"The next call changes the result of {name}. Each call must create its own result.",
             KEPT_BETWEEN_CALLS,
         )
@@ -84,7 +84,7 @@ def _entries(answer, sentences, min_count):
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise Remark(
+        raise AnswerError(
             f"build_vocabulary must return a dict from word to id, not a {type(found).__name__}. See section 10.4."
         )
     _stays("build_vocabulary", found, answer, [["ほ", "ん"]], 1)
@@ -92,9 +92,9 @@ def _entries(answer, sentences, min_count):
         if all(type(i) is int and isinstance(word, str) for i, word in found.items()):
             follow = max(found) - min(found) < len(found)
             return _Entries(len(found), None, "ids to words" if follow else "numbers to words", "")
-        raise Remark("build_vocabulary must give each word a whole number, its id. See section 10.4.")
+        raise AnswerError("build_vocabulary must give each word a whole number, its id. See section 10.4.")
     if not all(isinstance(word, str) for word in found):
-        raise Remark("The keys of the dict must be words, which are strings, and its values ids. See section 10.4.")
+        raise AnswerError("The keys of the dict must be words (strings), and its values must be ids. See section 10.4.")
     found = {word: int(i) for word, i in found.items()}
     by_id = sorted(found, key=lambda word: (found[word], word))
     special = [f"{found[word]} {word}" for word in by_id if word in SPECIAL]
@@ -122,7 +122,7 @@ build_vocabulary = Exercise(
     trials=_sentences,
     right=_vocabulary,
     use=_entries,
-    returns=(
+    result_names=(
         "the number of entries",
         "the ids, sorted",
         "the special words with their ids",
@@ -236,15 +236,15 @@ def _round_text(answer, cut):
     if isinstance(found, dict):
         return "a dict alone", ""
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise Remark("merge_step must return two things, the pair and the new dict. See section 10.5.")
+        raise AnswerError("merge_step must return two things, the pair and the new dict. See section 10.5.")
     _stays("merge_step", found, answer, {("は", "な"): 1})
     pair, merged = found
     if isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], tuple) and isinstance(pair[1], int):
-        raise Remark("Your first result contains the pair and its count. Return only the pair. See section 10.5.")
+        raise AnswerError("Your first result contains the pair and its count. Return only the pair. See section 10.5.")
     if not isinstance(pair, tuple | list | str) or not all(isinstance(piece, str) for piece in pair):
-        raise Remark("The first result must be the pair, a tuple of two strings. See section 10.5.")
+        raise AnswerError("The first result must be the pair, a tuple of two strings. See section 10.5.")
     if not isinstance(merged, dict):
-        raise Remark("The second result must be a dict, like `cut`. See section 10.5.")
+        raise AnswerError("The second result must be a dict, like `cut`. See section 10.5.")
     kind = {str: "one string ", list: "a list "}.get(type(pair), "")
     words = [
         f"{_word_text(pieces)} {repr(count) if isinstance(count, str) else count}" for pieces, count in merged.items()
@@ -377,7 +377,7 @@ merge_step = Exercise(
     trials=_cut_words,
     right=_one_round,
     use=_round_text,
-    returns=("the pair", "the new dict"),
+    result_names=("the pair", "the new dict"),
     chapter=10,
     answers={
         "frequent pieces instead of a pair": _frequent_pieces,
@@ -417,7 +417,7 @@ def _pairs_of_ids(draw):
 def _tensors(answer, pairs):
     found = answer(pairs)
     if isinstance(found, Tensor):
-        raise Remark("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
+        raise AnswerError("pad_pairs must return three tensors: src, tgt_in and tgt_out. See section 10.7.")
     _stays("pad_pairs", found, answer, [([11, 13], [17, 19, 23])])
     if isinstance(found, tuple | list):
         return tuple(as_integers(tensor) for tensor in found)
@@ -505,7 +505,7 @@ pad_pairs = Exercise(
     trials=_pairs_of_ids,
     right=_padded,
     use=_tensors,
-    returns=("src", "tgt_in", "tgt_out"),
+    result_names=("src", "tgt_in", "tgt_out"),
     chapter=10,
     answers={
         "end in both": _whole_then_cut,
@@ -569,12 +569,12 @@ def _described(answer, lengths, max_cells):
     if found is None:
         return None
     if not isinstance(found, list | tuple) or not all(isinstance(bucket, list | tuple) for bucket in found):
-        raise Remark(
+        raise AnswerError(
             "fill_buckets must return a list of buckets, and each bucket is a list of indices. See section 10.7."
         )
     _stays("fill_buckets", found, answer, [2, 2, 2], 2)
     if not all(_is_whole(i) for bucket in found for i in bucket):
-        raise Remark("The indices must be integers, the positions of the sentences in `lengths`. See section 10.7.")
+        raise AnswerError("The indices must be integers, the positions of sentences in `lengths`. See section 10.7.")
     found = [[int(i) for i in bucket] for bucket in found]
     indices = [i for bucket in found for i in bucket]
     # Indices that are none come last, whatever they are.
@@ -639,7 +639,12 @@ fill_buckets = Exercise(
     trials=_some_lengths,
     right=_walk,
     use=_described,
-    returns=("all indices, sorted", "the number of buckets", "the lengths in each bucket", "'no bucket is too large'"),
+    result_names=(
+        "all indices, sorted",
+        "the number of buckets",
+        "the lengths in each bucket",
+        "'no bucket is too large'",
+    ),
     chapter=10,
     answers={
         "one size for all": _fixed_size,
@@ -760,7 +765,7 @@ def _kept(answer, train, held_out, key):
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in found
     ):
-        raise Remark("remove_leaks must return a list of pairs (Japanese, English). See section 10.10.")
+        raise AnswerError("remove_leaks must return a list of pairs (Japanese, English). See section 10.10.")
     return len(found), "; ".join(f"{ja} {en}" for ja, en in found)
 
 
@@ -799,7 +804,7 @@ remove_leaks = Exercise(
     trials=_train_and_held_out,
     right=_without,
     use=_kept,
-    returns=("the number of pairs", "the pairs"),
+    result_names=("the number of pairs", "the pairs"),
     chapter=10,
     answers={
         "kept for one that differs": lambda train, held, key: [

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attn_course._device import default_device
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 
 # ---------------------------------------------------------------- accuracy over words
 
@@ -98,7 +98,7 @@ word_accuracy = Exercise(
     name="word_accuracy",
     trials=_logits_and_targets,
     right=_word_accuracy,
-    returns=("the accuracy",),
+    result_names=("the accuracy",),
     chapter=11,
     answers={
         "loss instead of the accuracy": lambda logits, tgt, pad_id: _word_loss(logits, tgt, pad_id).item(),
@@ -198,7 +198,7 @@ word_loss = Exercise(
     name="word_loss",
     trials=_more_logits_and_targets,
     right=_word_loss,
-    returns=("the loss", "its gradient"),
+    result_names=("the loss", "its gradient"),
     use=_loss_and_gradient,
     chapter=11,
     signs={
@@ -289,7 +289,7 @@ swapped_accuracy = Exercise(
     name="swapped_accuracy",
     trials=_sentences,
     right=_swapped_accuracy,
-    returns=("the accuracy",),
+    result_names=("the accuracy",),
     use=_swap_and_count,
     chapter=11,
     answers={
@@ -386,7 +386,7 @@ def _train_and_look(answer, losses, width):
         best = answer(model, run_epoch, len(losses))
     except UnboundLocalError:
         if min(losses) > 0 and run_epoch.epoch == len(losses):
-            raise Remark(
+            raise AnswerError(
                 "A variable has no value after the last epoch, because no loss was below your initial lowest loss. "
                 "Start with infinity. See section 11.8."
             ) from None
@@ -394,7 +394,7 @@ def _train_and_look(answer, losses, width):
     if best is None and run_epoch.epoch == 0:
         return None
     if not all(isinstance(value, Tensor) for value in nn.Module.state_dict(model).values()):
-        raise Remark("The model's state is no longer made of tensors. See section 11.8.")
+        raise AnswerError("The model's state is no longer made of tensors. See section 11.8.")
     overwritten = sorted(name for name in vars(model) if callable(getattr(nn.Module, name, None)))
     best = int(best) if isinstance(best, np.integer) else best
     state = nn.Module.state_dict(model)
@@ -431,7 +431,7 @@ keep_best = Exercise(
     name="keep_best",
     trials=_curves,
     right=_keep_best,
-    returns=(
+    result_names=(
         "how far the weight that is left in the model has moved (k + 1 after epoch k)",
         "how far the bias that is left in the model has moved (k + 1 after epoch k)",
         "how far the buffer that is left in the model has moved (k + 1 after epoch k)",
@@ -550,7 +550,7 @@ evaluate = Exercise(
     name="evaluate",
     trials=_batches,
     right=_evaluate,
-    returns=(
+    result_names=(
         "the loss",
         "whether dropout was on while the model ran",
         "whether a graph was recorded while the model ran",

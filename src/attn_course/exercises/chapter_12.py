@@ -100,7 +100,7 @@ smoothed_loss = Exercise(
     trials=_logits_and_targets,
     right=_smoothed,
     use=_loss_and_gradient,
-    returns=("loss", "the gradient of the logits"),
+    result_names=("loss", "the gradient of the logits"),
     chapter=12,
     signs={
         "axes left": lambda found, *inputs: found[0].dim() > 0,
@@ -183,7 +183,7 @@ plateau_rate = Exercise(
     name="plateau_rate",
     trials=_steps,
     right=_trapezoid,
-    returns=("rate / peak",),
+    result_names=("rate / peak",),
     use=_share_of_the_peak,
     chapter=12,
     answers={
@@ -284,7 +284,7 @@ clip_together = Exercise(
     name="clip_together",
     trials=_three_gradients,
     right=_scaled,
-    returns=("first", "second", "the rest", "whether it shares its memory with what was given"),
+    result_names=("first", "second", "the rest", "whether it shares its memory with what was given"),
     use=_use_three,
     chapter=12,
     answers={
@@ -424,7 +424,7 @@ accumulated_gradient = Exercise(
     name="accumulated_gradient",
     trials=_several_parts,
     right=_accumulated,
-    returns=(
+    result_names=(
         "gradient",
         "whether weight requires gradients afterwards, or holds one",
         "whether the logits of all parts were there at one time",
@@ -519,6 +519,6 @@ adamw_step = Exercise(
     trials=_weights_and_means,
     right=_adamw,
     use=_use_settings,
-    returns=("w", "mean", "square"),
+    result_names=("w", "mean", "square"),
     chapter=12,
 )

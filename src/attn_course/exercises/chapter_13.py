@@ -11,7 +11,7 @@ from attn_course.exercises.engine.convert_output import as_integers, as_number, 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 
 # ---------------------------------------------------------------- greedy search
 
@@ -51,7 +51,7 @@ def _listen(answer, next_logits, bos_id, eos_id, max_len):
         nonlocal calls
         calls += 1
         if calls > 3 * max_len + 9:
-            raise Remark("Your loop does not stop after `max_len` tokens. See section 13.1.")
+            raise AnswerError("Your loop does not stop after `max_len` tokens. See section 13.1.")
         return next_logits(ids)
 
     found = answer(counted, bos_id, eos_id, max_len)
@@ -78,7 +78,7 @@ write_greedily = Exercise(
     trials=_writers,
     right=_greedy,
     use=_listen,
-    returns=("ids",),
+    result_names=("ids",),
     chapter=13,
     signs={
         "tensors in the list": lambda found, *inputs: "tensors in a list" in str(found),
@@ -253,7 +253,7 @@ beam_step = Exercise(
     trials=_beams,
     right=_step,
     use=_in_one_order,
-    returns=("parents", "tokens", "totals"),
+    result_names=("parents", "tokens", "totals"),
     chapter=13,
     answers={
         "more of a row than it has": _best_of_each_row_first,
@@ -353,7 +353,7 @@ keep_min_p = Exercise(
     name="keep_min_p",
     trials=_logits_and_p,
     right=_keep,
-    returns=("logits",),
+    result_names=("logits",),
     chapter=13,
     answers={
         "logarithm to the base 10": lambda logits, p: logits.masked_fill(
@@ -501,7 +501,7 @@ clipped_precision = Exercise(
     trials=_corpora,
     right=_right_precision,
     use=_as_a_share,
-    returns=("the share",),
+    result_names=("the share",),
     chapter=13,
     answers={
         "clipped by the corpus": _clipped_by_the_corpus,
@@ -597,7 +597,7 @@ def _give_sets(answer, predicted, sure, possible):
     found = _as_any_number(answer(*given))
     is_right = isinstance(found, float) and math.isclose(found, _link_error(*before), abs_tol=1e-6)
     if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
-        raise Remark(
+        raise AnswerError(
             "Your function changes the sets of links that it gets. The caller needs them again, so work on copies. "
             "See section 13.18.",
             CHANGES_ITS_INPUT,
@@ -618,7 +618,7 @@ link_error = Exercise(
     trials=_alignments,
     right=_link_error,
     use=_give_sets,
-    returns=("the rate",),
+    result_names=("the rate",),
     chapter=13,
     answers={
         "harmonic mean": _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),

@@ -11,7 +11,7 @@ from attn_course.exercises.engine.diagnose_output import TYPE_NOT_KEPT
 from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.functions_under_test import Specimens
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, FLOAT32_INSIDE
-from attn_course.exercises.engine.runner import Remark, set_parameters
+from attn_course.exercises.engine.runner import AnswerError, set_parameters
 from attn_course.functional.attention import attention, softmax
 from attn_course.functional.masks import make_causal_mask, make_padding_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
@@ -213,7 +213,7 @@ stable_quiet = Exercise(
     trials=_scores_and_axes,
     right=lambda x, dim=-1: quiet_softmax(x.double(), dim).to(x),  # half precision is held to what is right
     use=_weights_and_gradient,
-    returns=("weights", "the gradient of the scores", "the sum of the weights"),
+    result_names=("weights", "the gradient of the scores", "the sum of the weights"),
     chapter=14,
     answers={
         "plain softmax": lambda x, dim: torch.softmax(x, dim),
@@ -336,7 +336,7 @@ course_mask = Exercise(
     trials=_burn_masks,
     right=lambda mask_pad, mask_attn: from_burn_mask(mask_attn, mask_pad),
     use=_of_either_mask,
-    returns=("mask",),
+    result_names=("mask",),
     chapter=14,
     answers={
         "mask inverted": lambda pad, attn: ~from_burn_mask(attn, pad),
@@ -409,7 +409,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     if state is None:
         return None
     if not isinstance(state, dict):
-        raise Remark("Your function must return a dictionary of names and tensors. See section 14.2.")
+        raise AnswerError("Your function must return a dictionary of names and tensors. See section 14.2.")
     if record.keys() != given.keys() or any(not torch.equal(record[name], given[name]) for name in given):
         return ("the record is changed", *[None] * 4)
     ours = MultiHeadAttention(d_model, num_heads, bias="query" in biased, out_bias="output" in biased).to(x)
@@ -418,7 +418,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
     state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     if not missing and not unexpected and any(t.dtype != given[_burns_name(name)].dtype for name, t in state.items()):
         name = FLOAT32_INSIDE if x.dtype == torch.float64 else TYPE_NOT_KEPT
-        raise Remark(
+        raise AnswerError(
             "A tensor of your result has another type than in the record. Each tensor must keep its type.", name
         )
     pairs = list(_pairs(state, given))
@@ -430,7 +430,7 @@ def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
         out = ours(x)[0]
         expected = burn(MhaInput.self_attn(x)).context
     if x.dtype == torch.float64 and not all(parts) and all(torch.allclose(p, q, rtol=1e-6) for p, q in pairs):
-        raise Remark("Your tensors have lost digits, because they went through another type.", FLOAT32_INSIDE)
+        raise AnswerError("Your tensors have lost digits, because they went through another type.", FLOAT32_INSIDE)
     return ("", out - expected, *parts)
 
 
@@ -501,7 +501,7 @@ from_burn_record = Exercise(
     trials=_burn_layers,
     right=_moved(),
     use=_load_and_attend,
-    returns=(
+    result_names=(
         "what is missing or too much",
         "the difference between the two layers' outputs",
         "'q, k and v have their matrices'",
@@ -659,7 +659,7 @@ tells_quiet = Exercise(
     trials=_CLAIMS.trials,
     right=_CLAIMS.is_right,
     use=_says,
-    returns=("what it says",),
+    result_names=("what it says",),
     seeds=(0,),
     chapter=14,
     answers={
@@ -753,7 +753,7 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     result = answer(q, k, v, sinks, mask)
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
-            raise Remark(
+            raise AnswerError(
                 f"Your function returns {len(result)} results. Return the output and the weights. See section 14.9."
             )
         return result
@@ -766,7 +766,7 @@ attend_with_sinks = Exercise(
     right=_attend,
     use=_in_a_pair,
     gradients=True,
-    returns=("out", "weights"),
+    result_names=("out", "weights"),
     chapter=14,
     answers={
         "zero sinks": lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),

@@ -94,7 +94,7 @@ cache_step = Exercise(
     trials=_newest_token,
     right=_step,
     use=_on_a_copy,
-    returns=("out", "keys", "values"),
+    result_names=("out", "keys", "values"),
     chapter=15,
     answers={
         "cache moved up": _moved_up,
@@ -173,7 +173,7 @@ place_chunk = Exercise(
     trials=_chunks,
     right=_place,
     use=_of_words_alone,
-    returns=("positions", "mask"),
+    result_names=("positions", "mask"),
     chapter=15,
     signs={
         "a row for each column": lambda found, pads, cached, num_new: (
@@ -260,7 +260,7 @@ rotary_step = Exercise(
     trials=_chunk_of_a_layer,
     right=_rotary,
     use=_on_a_copy,
-    returns=("out", "keys", "values"),
+    result_names=("out", "keys", "values"),
     chapter=15,
     signs={
         "new tokens left out": _with_tokens_kept(
@@ -314,7 +314,7 @@ accept_guesses = Exercise(
     trials=_guesses,
     right=_accept,
     use=_of_integers,
-    returns=("tokens", "counts"),
+    result_names=("tokens", "counts"),
     chapter=15,
 )
 
@@ -353,6 +353,6 @@ call_cost = Exercise(
     trials=_calls,
     right=_cost,
     use=_whole_numbers,
-    returns=("flops", "bytes"),
+    result_names=("flops", "bytes"),
     chapter=15,
 )

@@ -108,7 +108,7 @@ join_blocks = Exercise(
     trials=_pairs_of_blocks,
     right=_join,
     use=_merge_in_tuples,
-    returns=("maximum", "total", "weighted_sum"),
+    result_names=("maximum", "total", "weighted_sum"),
     chapter=16,
     answers={
         "one query decides for all": _one_query_decides,
@@ -281,7 +281,7 @@ attend_in_blocks = Exercise(
     right=_in_blocks,
     use=_watched,
     gradients=True,
-    returns=("out", "whether a table of all scores was made"),
+    result_names=("out", "whether a table of all scores was made"),
     chapter=16,
     answers={
         "the whole table": lambda q, k, v, block_size: attention(
@@ -409,7 +409,7 @@ grouped_attention = Exercise(
     name="grouped_attention",
     trials=_heads_and_groups,
     right=_repeat_groups,
-    returns=("out",),
+    result_names=("out",),
     gradients=True,
     chapter=16,
     answers={
@@ -517,7 +517,7 @@ streaming_mask = Exercise(
     use=lambda answer, num_queries, num_keys, window, num_sink_tokens: on_the_cpu(
         answer(num_queries, num_keys, window, num_sink_tokens)
     ),
-    returns=("mask",),
+    result_names=("mask",),
     chapter=16,
     signs={
         "numbers instead of booleans": lambda found, *sizes: (
@@ -563,7 +563,7 @@ cache_bytes = Exercise(
     trials=_models,
     right=_bytes,
     use=_count_bytes,
-    returns=("the number of bytes",),
+    result_names=("the number of bytes",),
     chapter=16,
     signs={
         "a larger unit": lambda found, *sizes: any(

@@ -247,7 +247,7 @@ load_renamed = Exercise(
     trials=_files,
     right=_load,
     use=_load_and_describe,
-    returns=(
+    result_names=(
         "'the file is refused'",
         "'the message has every name that is missing, unexpected or of another shape'",
         "'a refused file changes nothing'",
@@ -323,7 +323,7 @@ mean_pool = Exercise(
     name="mean_pool",
     trials=_sentences,
     right=lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
-    returns=("pooled",),
+    result_names=("pooled",),
     gradients=True,
     chapter=17,
     answers={
@@ -404,7 +404,7 @@ split_fused = Exercise(
     name="split_fused",
     trials=_fused,
     right=_split,
-    returns=(
+    result_names=(
         "the weight of the queries",
         "the weight of the keys",
         "the weight of the values",
@@ -505,7 +505,7 @@ to_neighbours = Exercise(
     name="to_neighbours",
     trials=_projections,
     right=_to_neighbours,
-    returns=("the weight of the queries", "the weight of the keys", "the weight of the values"),
+    result_names=("the weight of the queries", "the weight of the keys", "the weight of the values"),
     chapter=17,
     answers={
         "values reordered too": lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
@@ -580,7 +580,7 @@ share_on_previous = Exercise(
     name="share_on_previous",
     trials=_maps,
     right=lambda weights, mask: _share(weights, _not_first(mask)),
-    returns=("share",),
+    result_names=("share",),
     chapter=17,
     answers={
         "next token": lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- induction on any text
@@ -88,7 +88,7 @@ def _as_new(answer, x, num_heads, heads, mask):
         copy = x.clone()
         answer(copy, num_heads, [0], mask)
         if torch.equal(copy, x):  # whoever writes into what was given is told that
-            raise Remark(
+            raise AnswerError(
                 "With no head to replace, your function returns x itself. Return a new tensor, so that a write into "
                 "the result does not change x. See section 18.4."
             )
@@ -245,23 +245,23 @@ def _judge_strings(answer, num_strings, block, length, vocab_size):
 
 def _check_form(found, num_strings, block, length, vocab_size):
     if not isinstance(found, tuple | list) or len(found) != 2 or not all(isinstance(t, Tensor) for t in found):
-        raise Remark("Your function must return two tensors, ids and known. See section 18.1.")
+        raise AnswerError("Your function must return two tensors, ids and known. See section 18.1.")
     ids, known = found
     shape = (num_strings, length)
     if ids.shape != shape or known.shape != shape:
-        raise Remark(
+        raise AnswerError(
             f"ids has the shape {tuple(ids.shape)} and known has {tuple(known.shape)}. Both must be "
             f"(num_strings, length), here {shape}. See section 18.1."
         )
     if ids.dtype != torch.int64 or known.dtype != torch.bool:
-        raise Remark(
+        raise AnswerError(
             f"ids has the type {ids.dtype} and known has {known.dtype}. They must be torch.int64 and torch.bool. "
             "See section 18.1."
         )
     if ids.device.type != "cpu" or known.device.type != "cpu":
-        raise Remark("ids and known must be on the CPU, like rng. See section 18.1.")
+        raise AnswerError("ids and known must be on the CPU, like rng. See section 18.1.")
     if ids.min() < 0 or ids.max() >= vocab_size:
-        raise Remark(
+        raise AnswerError(
             f"ids lie between {ids.min()} and {ids.max()}. They must lie between 0 and vocab_size - 1, here "
             f"{vocab_size - 1}. See section 18.1."
         )

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.functions_under_test import Specimens
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 
 # ---------------------------------------------------------------- patches put together again
 
@@ -62,12 +62,12 @@ class _Scorer:
 
     def __call__(self, images):
         if tuple(images.shape[1:]) != self.shape:
-            raise Remark(
+            raise AnswerError(
                 f"Your function gives the model a tensor of shape {tuple(images.shape)}. The model takes images, here "
                 f"(B, {', '.join(map(str, self.shape))}). See section 19.6."
             )
         if images.dtype == torch.float64 != self.first.dtype:
-            raise Remark(
+            raise AnswerError(
                 f"Your function gives the model torch.float64, but its weights and the images are {self.first.dtype}. "
                 "Most models refuse another type. See section 19.6."
             )
@@ -273,7 +273,7 @@ cuts_squares = Exercise(
     trials=_CUTS.trials,
     right=_CUTS.is_right,
     use=_CUTS.use,
-    returns=("what it says",),
+    result_names=("what it says",),
     seeds=(0,),
     chapter=19,
     answers={

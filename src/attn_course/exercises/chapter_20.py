@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.runner import AnswerError
 from attn_course.functional.attention import attention
 from attn_course.functional.context_parallel import contiguous_positions, zigzag_positions
 from attn_course.functional.masks import make_causal_mask
@@ -52,7 +52,7 @@ zigzag_shard = Exercise(
     trials=_texts,
     right=_zigzag,
     use=_whole_numbers,
-    returns=("the positions",),
+    result_names=("the positions",),
     seeds=(0,),
     chapter=20,
     answers={
@@ -126,7 +126,7 @@ simulate_ring = Exercise(
     name="simulate_ring",
     trials=_rings,
     right=_ring,
-    returns=("out",),
+    result_names=("out",),
     chapter=20,
     answers={
         "ranks taken for the order of the text": _by_order_of_ranks,
@@ -161,9 +161,9 @@ def _as_tensors(answer, num_heads, num_kv_heads, num_ranks, rank):
     if not isinstance(found, tuple | list) or len(found) != 2:
         return found
     if any(isinstance(part, set | frozenset) for part in found):
-        raise Remark("The function returns a set, and a set has no order. Return lists. See section 20.4.")
+        raise AnswerError("The function returns a set, and a set has no order. Return lists. See section 20.4.")
     if any(isinstance(part, Iterator) for part in found):
-        raise Remark(
+        raise AnswerError(
             "The function returns an iterator, which is empty after it has been read. Return lists. See section 20.4."
         )
     both = (part.tolist() if isinstance(part, Tensor) else list(part) for part in found)
@@ -182,7 +182,7 @@ heads_of_rank = Exercise(
     trials=_layers,
     right=_heads,
     use=_as_tensors,
-    returns=("the query heads", "the key-value heads"),
+    result_names=("the query heads", "the key-value heads"),
     seeds=(0,),
     chapter=20,
 )
@@ -218,7 +218,7 @@ shard_loss = Exercise(
     name="shard_loss",
     trials=_losses,
     right=_shard_loss,
-    returns=("the loss",),
+    result_names=("the loss",),
     gradients=True,
     chapter=20,
     answers={

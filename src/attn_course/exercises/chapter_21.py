@@ -66,7 +66,7 @@ delta_step = Exercise(
     name="delta_step",
     trials=_states,
     right=_delta_step,
-    returns=("state",),
+    result_names=("state",),
     gradients=True,
     chapter=21,
 )
@@ -104,6 +104,6 @@ stack_bytes = Exercise(
     name="stack_bytes",
     trials=_stacks,
     right=_stack_bytes,
-    returns=("bytes",),
+    result_names=("bytes",),
     chapter=21,
 )

@@ -34,15 +34,15 @@ from attn_course.exercises.engine.compare import LOOSE, copy_of, find_difference
 from attn_course.exercises.engine.general_mistakes import (
     ANOTHER_DEFAULT,
     CHANGES_ITS_INPUT,
-    EVERY_CHECK_KNOWS,
     FLOAT32_INSIDE,
+    GENERIC_MISTAKES,
     KEPT_BETWEEN_CALLS,
     NOTHING_RETURNED,
     TAKES_TOO_LONG,
 )
 from attn_course.exercises.engine.mistakes import Mistake, page_of, read_mistakes
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.exercises.engine.runner import ANOTHER_SHAPE, GradientRun, Remark, Run, call_answer
+from attn_course.exercises.engine.runner import ANOTHER_SHAPE, AnswerError, GradientRun, Run, call_answer
 from attn_course.exercises.engine.timeout import TookTooLong
 
 SEEDS = (0, 1, 2)
@@ -67,11 +67,11 @@ class Verdict:
         return self.text
 
 
-class Random:
-    """Random tensors of one seed, drawn on the CPU and moved to the device of the chapter.
+class TrialInputs:
+    """TrialInputs tensors of one seed, drawn on the CPU and moved to the device of the chapter.
 
     Example:
-        >>> draw = Random(0)
+        >>> draw = TrialInputs(0)
         >>> draw(2, 3).shape, draw.ints(5, high=10).dtype, draw.mask(2, 3).dtype
         (torch.Size([2, 3]), torch.int64, torch.bool)
     """
@@ -118,14 +118,14 @@ class Exercise:
 
     Args:
         name: the name of the function or class that the learner writes.
-        trials: yields, for a :class:`Random`, what is tried and the inputs: ``"a batch of one", q, k``.
+        trials: yields, for a :class:`TrialInputs`, what is tried and the inputs: ``"a batch of one", q, k``.
             From plain to awkward; all sizes different, so that a swapped axis cannot pass.
         right: a right answer.
         mistakes: by a short name, the same for the same mistake in all exercises. Where there are none, they are read
             from the Markdown file of the chapter.
-        returns: the names of what is returned, for the messages: ``("out", "weights")``.
+        result_names: the names of the results, for the messages: ``("out", "weights")``.
         use: how an answer is used on the inputs; by default it is called with them. It returns a tensor,
-            a number, or a tuple of these, and raises a :class:`Remark` if the answer cannot be used.
+            a number, or a tuple of these, and raises a :class:`AnswerError` if the answer cannot be used.
         accepts: for an exercise with many right results: whether ``accepts(found, *inputs)``.
         gradients: whether the answer is to be trained through, as a layer or a loss is. Where all values are right,
             the gradients of the inputs, and of the parameters of modules that were handed in or went through
@@ -139,10 +139,10 @@ class Exercise:
     """
 
     name: str
-    trials: Callable[[Random], Iterator[tuple]]
+    trials: Callable[[TrialInputs], Iterator[tuple]]
     right: Callable
     mistakes: dict[str, Mistake] | None = None
-    returns: tuple[str, ...] = ("result",)
+    result_names: tuple[str, ...] = ("result",)
     use: Callable = call_answer
     accepts: Callable[..., bool] | None = None
     seeds: tuple[int, ...] = field(default=SEEDS)
@@ -174,7 +174,7 @@ class Exercise:
         for name, says, edits, place in lines:
             recognisers = [edits, answers.get(name), signs.get(name)]
             count = sum(recogniser is not None for recogniser in recognisers)
-            if count > 1 or (count == 0 and name not in EVERY_CHECK_KNOWS):
+            if count > 1 or (count == 0 and name not in GENERIC_MISTAKES):
                 raise ValueError(
                     f"{place}: {count} of a comment, an answer and a sign recognise {name!r}; it takes one, and none "
                     "where every check knows the mistake"
@@ -217,7 +217,7 @@ class Exercise:
         where = default_device(torch.float64), torch.get_default_dtype()
         trials = self._kept.get(where)
         if trials is None:
-            trials = [((seed, *trial), {}) for seed in self.seeds for trial in self.trials(Random(seed))]
+            trials = [((seed, *trial), {}) for seed in self.seeds for trial in self.trials(TrialInputs(seed))]
             if all(is_copied(value) for trial, _ in trials for value in trial):
                 self._kept[where] = trials
         return trials
@@ -261,7 +261,7 @@ class Exercise:
             says = self.mistakes[name].says
             is_said = first.error is None or str(first.error) == says  # a remark that is the mistake's own sentence
             return Verdict(False, f"Not right yet. {says}" + ("" if is_said else f"\n{first.error_text()}"), name)
-        if isinstance(first.error, Remark):
+        if isinstance(first.error, AnswerError):
             return Verdict(False, first.error_text(), first.error.mistake)
         if default := self._known_default(answer, runs, first):
             return self._told(*default)
@@ -290,17 +290,19 @@ class Exercise:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 known = (
                     self._unlike_itself(first)
-                    or diagnose_output.general_mistake(pairs, self.returns)
+                    or diagnose_output.general_mistake(pairs, self.result_names)
                     or self._known_reading(runs, first)
-                    or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.returns)
+                    or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.result_names)
                     or self._mistake_and_fact(runs, first)
                 )
                 if not known and (two := self._mistakes_by_part(runs, first)):
                     return self._judge_two(two)
                 known = (
-                    known or self._in_failing_trials(runs, first) or diagnose_output.mostly_right(pairs, self.returns)
+                    known
+                    or self._in_failing_trials(runs, first)
+                    or diagnose_output.mostly_right(pairs, self.result_names)
                 )
-                part = None if known else diagnose_output.partly_right(pairs, self.returns)
+                part = None if known else diagnose_output.partly_right(pairs, self.result_names)
         if known:
             text = first.difference_text(f"Not right yet. {known[1]}")
         else:
@@ -462,9 +464,9 @@ class Exercise:
         if error is not None:
             text = f"With the same inputs, a second call of {self.name} stops with {type(error).__name__}: {error}"
             return KEPT_BETWEEN_CALLS, text + run._tried_text()
-        if (difference := find_difference(again, run.expected, self.returns, LOOSE)) is None:
+        if (difference := find_difference(again, run.expected, self.result_names, LOOSE)) is None:
             return None
-        if find_difference(run.found, run.expected, self.returns, LOOSE) == difference:
+        if find_difference(run.found, run.expected, self.result_names, LOOSE) == difference:
             return None
         text = (
             f"With the same inputs, a second call of {self.name} returns another result. Your code may keep a value "
@@ -526,14 +528,14 @@ class Exercise:
                         break
                     pairs.append((run.found, made))
             else:
-                fact = diagnose_output.general_mistake(pairs, self.returns)
+                fact = diagnose_output.general_mistake(pairs, self.result_names)
                 if fact is not None and fact[0] in diagnose_output.SECOND:
                     return name, f"{_TOGETHER}. One: {mistake.says} The other: {fact[1]}"
         return None
 
     def _mistakes_by_result(self, runs: list["Run"], first: "Run") -> dict[str, str]:
         """Where there are several results, two mistakes that explain all wrong ones, each with its own."""
-        count = len(self.returns)
+        count = len(self.result_names)
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
             count < 2
@@ -550,7 +552,7 @@ class Exercise:
                 continue
             for name, mistake in self.mistakes.items():
                 if mistake.answer is not None and all(run.makes(mistake.answer, place) for run in runs):
-                    named.setdefault(name, []).append(self.returns[place])
+                    named.setdefault(name, []).append(self.result_names[place])
                     break
             else:
                 return {}

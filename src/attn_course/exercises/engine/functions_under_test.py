@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from attn_course.exercises.engine.exercise import Random
-from attn_course.exercises.engine.runner import Remark
+from attn_course.exercises.engine.exercise import TrialInputs
+from attn_course.exercises.engine.runner import AnswerError
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Specimens:
     obvious: int
     section: str
 
-    def trials(self, draw: Random) -> Iterator[tuple]:
+    def trials(self, draw: TrialInputs) -> Iterator[tuple]:
         (first, *others), wrong = self.right.items(), list(self.wrong.items())
         yield from [first, *wrong[: self.obvious], *others, *wrong[self.obvious :]]
 
@@ -39,11 +39,13 @@ class Specimens:
             said = answer(function)
         except AssertionError:
             text = f"Your test raises an AssertionError. Return True or False instead. See section {self.section}."
-            raise Remark(text) from None
+            raise AnswerError(text) from None
         if callable(said) and not isinstance(said, Tensor):
-            raise Remark(f"Your test returns a function. Return True or False instead. See section {self.section}.")
+            raise AnswerError(
+                f"Your test returns a function. Return True or False instead. See section {self.section}."
+            )
         if isinstance(said, Tensor):
-            raise Remark(
+            raise AnswerError(
                 "Your test returns a tensor. Return True or False instead: use bool() or item() on a tensor with one "
                 f"number. See section {self.section}."
             )

@@ -15,7 +15,7 @@ NO_PARAMETER = "a tensor for a parameter"
 KEPT_BETWEEN_CALLS = "something kept between calls"
 NOTHING_RETURNED = "nothing returned"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
-EVERY_CHECK_KNOWS = {
+GENERIC_MISTAKES = {
     CHANGES_ITS_INPUT: "The function changes its input.",
     NO_GRADIENT: "The numbers are right, but no gradient flows back to an input or a parameter.",
     WRONG_GRADIENT: "The numbers are right, but the gradient is wrong.",

@@ -48,7 +48,7 @@ _DEVICES = re.compile(
 )
 
 
-class Remark(Exception):
+class AnswerError(Exception):
     """Raised by an exercise's ``use`` when the answer cannot be used; its message is shown to the learner.
 
     Args:
@@ -139,7 +139,7 @@ class Run:
         return self.exercise.use(answer, *inputs)
 
     def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
-        return find_difference(found, expected, self.exercise.returns, tolerances) is not None
+        return find_difference(found, expected, self.exercise.result_names, tolerances) is not None
 
     def _is_right(self) -> bool:
         if self.exercise.accepts is None:
@@ -247,7 +247,7 @@ class Run:
         return f"\n  in line {line[0]} of your cell" + (f": {line[1]}" if line[1] else "")
 
     def error_text(self) -> str:
-        if isinstance(self.error, Remark):
+        if isinstance(self.error, AnswerError):
             return f"Not right yet. {self.error}"
         device = default_device(torch.float64)
         if device.type != "cpu" and _DEVICES.search(str(self.error)):
@@ -278,7 +278,7 @@ class Run:
     def difference_text(self, says: str) -> str:
         if self.exercise.accepts is not None:
             return f"{says}\nReturned: {describe(self.found)}."
-        difference = find_difference(self.found, self.expected, self.exercise.returns, LOOSE)
+        difference = find_difference(self.found, self.expected, self.exercise.result_names, LOOSE)
         return f"{says}\n{difference}{self._tried_text()}"
 
 

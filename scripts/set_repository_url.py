@@ -4,7 +4,7 @@ The address stands in `_config.yml` (`repository.url`), and the website takes it
 badges and citations cannot read that file, so they carry copies; this script keeps the copies equal to it. A course
 that has no public address yet names none: each place has a form for this, too.
 
-python scripts/address.py https://github.com/owner/name
+python scripts/set_repository_url.py https://github.com/owner/name
 """
 
 import re
@@ -161,7 +161,7 @@ def move(new: str, root: Path, files: list[str]) -> list[str]:
 
 def tracked_files() -> list[str]:
     """List what git tracks, less this script and its test, which are about addresses that are not ours."""
-    ours = ("scripts/address.py", "tests/book/test_address.py")
+    ours = ("scripts/set_repository_url.py", "tests/book/test_set_repository_url.py")
     return [name for name in listed_by_git() if name not in ours]
 
 

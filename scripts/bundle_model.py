@@ -1,4 +1,4 @@
-"""Put a trained translator into the package: `python scripts/ship.py RUN`, RUN a folder of `attn-course train`.
+"""Put a trained translator into the package: `python scripts/bundle_model.py RUN`, RUN a folder of `attn-course train`.
 
 If the run began with the weights of another one, the records of that one come along (`first_settings.toml`, …).
 """

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("address", ROOT / "scripts" / "address.py")
+spec = importlib.util.spec_from_file_location("set_repository_url", ROOT / "scripts" / "set_repository_url.py")
 address = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(address)
 
