@@ -147,6 +147,8 @@ def link_names(app: Sphinx, page: str, doctree: nodes.document) -> None:
 def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
     """Return the anchor and the first sentence of each glossary entry, by its term in lower case."""
     entries = {}
+    if GLOSSARY not in env.found_docs:
+        return entries
     for item in env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
         text = item.next_node(nodes.paragraph).astext().partition("\n")[0]
         for term in item.findall(nodes.term):
