@@ -8,6 +8,9 @@ from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "attention-course"
@@ -20,6 +23,9 @@ NOT_PUBLISHED = {
     "__pycache__",
     ".pytest_cache",
     ".ruff_cache",
+    ".hypothesis",
+    ".ipynb_checkpoints",
+    "build",
 }
 
 
@@ -34,8 +40,11 @@ def run_git(*arguments: str) -> str | None:
 
 def files() -> list[Path]:
     """List the files of the course, without what git ignores; outside a repository, without caches and builds."""
-    listed = run_git("ls-files", "-z") if (ROOT / ".git").exists() else None
-    if listed:
+    if (ROOT / ".git").exists():
+        listed = run_git("ls-files", "-z")
+        if not listed:
+            logger.warning("git cannot list the files of the course, so there is no zip file")
+            return []
         return [path for name in sorted(listed.split("\0")) if name and (path := ROOT / name).is_file()]
     paths = (path.relative_to(ROOT) for path in sorted(ROOT.rglob("*")) if path.is_file())
     return [ROOT / path for path in paths if not NOT_PUBLISHED & set(path.parts) and path.suffix != ".pyc"]
@@ -44,8 +53,10 @@ def files() -> list[Path]:
 def write_zip(app: Sphinx, exception: Exception | None) -> None:
     if exception or app.builder.format != "html":
         return
+    if not (paths := files()):
+        return
     with zipfile.ZipFile(Path(app.outdir, f"{FOLDER}.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files():
+        for path in paths:
             archive.write(path, f"{FOLDER}/{path.relative_to(ROOT).as_posix()}")
 
 

@@ -46,8 +46,8 @@ SPELLED = (
 # Other words that learners type, for the page that explains the term.
 ALIASES = {
     "notebooks/02_": "The softmax: softmax of any scores, softmax with a temperature, log-softmax",
-    "notebooks/03_": "Why do we divide by the square root? sqrt(d), sqrt(D), √D",
-    "notebooks/05_": "is_causal, is_causal=True, causal mask",
+    "notebooks/03_": "Query, key, value. Why do we divide by the square root? sqrt(d), sqrt(D), √D",
+    "notebooks/05_": "is_causal, is_causal=True, causal mask, padding mask",
     "notebooks/15_": "KV cache",
 }
 WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))

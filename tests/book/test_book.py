@@ -26,7 +26,7 @@ from read_chapters import FENCED, NOTEBOOKS, ROOT, code_cells, exercises, headin
 import attn_course
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from address import listed_by_git
+from set_repository_url import listed_by_git
 
 CHAPTERS = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 PAGES = [path.name for path in sorted((ROOT / "book").glob("*.md")) if not path.name.startswith("mistakes")]

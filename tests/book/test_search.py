@@ -7,8 +7,8 @@ from test_pages import HTML, Visit, built, site, tab  # noqa: F401
 
 # What a learner types, and the page that explains it, which must come first.
 QUERIES = {
-    "why divide by sqrt": "03_", "query key value": "03_", "einsum": "04_", "nan": "05_", "is_causal": "05_",
-    "causal mask": "05_", "padding mask": "05_", "masked_fill": "05_", "view vs transpose": "06_",
+    "why divide by sqrt": "03_", "einsum": "04_", "nan": "05_", "is_causal": "05_",
+    "causal mask": "05_", "masked_fill": "05_", "view vs transpose": "06_",
     "multi-head attention": "06_", "cross-attention": "07_", "positional encoding": "08_", "rope": "08_",
     "layer norm": "09_", "BPE": "10_", "label smoothing": "12_", "BLEU": "13_", "beam search": "13_",
     "attention sink": "14_", "kv cache": "15_", "grouped query": "16_", "flash attention": "16_",
