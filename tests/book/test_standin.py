@@ -302,7 +302,7 @@ def test_no_check_shows_a_raw_error_about_devices(name, forget):
 
 def test_an_answer_on_another_device_is_told_where_the_inputs_are():
     verdict = check.scaled_scores.verdict(lambda q, k: (q @ k.mT / 2).cpu())
-    assert "is on the device cpu, and the inputs are on standin:0" in verdict.text
+    assert "is on the device cpu, but the inputs are on standin:0" in verdict.text
 
 
 # -- Mistakes made on purpose ----------------------------------------------------------------------------
