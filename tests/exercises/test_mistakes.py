@@ -88,8 +88,8 @@ EDIT = "<!-- {'2': '1'} -->"
         (["## double", f"{LINE} <!-- {{'3': '1'}} -->"], {}, "check.double: one: '3' stands 0 times"),
         (["## double", LINE], {}, "line 4: 0 of a comment, an answer and a sign recognise 'one'; it takes one"),
         (["## double", f"{LINE} {EDIT}"], {"answers": {"one": abs}}, "line 4: 2 of a comment, an answer and a sign"),
-        (["## double"], {"answers": {"two": abs}}, "chapter_07.md: under ## double stands no mistake named 'two'"),
-        (["## double"], {"signs": {"two": abs}}, "chapter_07.md: under ## double stands no mistake named 'two'"),
+        (["## double"], {"answers": {"two": abs}}, "chapter_07.md: the section ## double has no mistake named 'two'"),
+        (["## double"], {"signs": {"two": abs}}, "chapter_07.md: the section ## double has no mistake named 'two'"),
     ],
 )
 def test_what_does_not_fit_is_an_error_with_its_place(made, lines, recognisers, says):

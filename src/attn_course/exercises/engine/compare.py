@@ -25,7 +25,7 @@ GRADIENTS_OF_ROUNDED = {**GRADIENTS, torch.float64: GRADIENTS[torch.float32]}
 
 
 def typed_like(found: Any, wanted: Any) -> Any:
-    """Results in the precision of others; what cannot be converted stays."""
+    """Convert results to the precision of others where that is possible."""
     if isinstance(found, Tensor) and isinstance(wanted, Tensor):
         both = found.is_floating_point() and wanted.is_floating_point()
         return found.to(wanted.dtype) if both else found
@@ -44,7 +44,7 @@ def tensors_of(found: Any) -> list[Tensor]:
 
 
 def find_difference(found: Any, expected: Any, names: tuple[str, ...], tolerances: dict) -> str | None:
-    """The first thing in which a result differs from the expected one, as a sentence; None if nothing does."""
+    """Return the first difference between a result and the expected one as a sentence, or None."""
     if isinstance(expected, tuple):
         if not isinstance(found, tuple | list):
             what = f"one tensor of the shape {describe(found)}" if _has_axes(found) else describe(found)
@@ -118,7 +118,7 @@ def _number(value: Any, digits: int = 4) -> str:
 
 
 def _unlike(found: Any, expected: Any) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to see that they differ, and four at least."""
+    """Format two numbers with enough digits to show that they differ, and at least four."""
     for digits in range(4, 18):
         if _number(found, digits) != _number(expected, digits):
             break
@@ -130,7 +130,7 @@ def _has_axes(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """A value in a few words: the shape of a tensor, a number itself, else the type."""
+    """Describe a value in a few words: the shape of a tensor, a number, or the type."""
     if isinstance(value, Tensor):
         return str(tuple(value.shape)) if value.dim() else f"a tensor of one number, {_number(value)}"
     if value is None or isinstance(value, bool | int | float):
@@ -147,7 +147,7 @@ def describe(value: Any) -> str:
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Whether an input is as it was: a tensor, a container of them, a module with its settings; others are not seen."""
+    """Return whether an input (a tensor, a container or a module) is unchanged; other types count as unchanged."""
     if isinstance(a, Tensor):
         same = a.shape == b.shape and a.dtype == b.dtype
         return same and bool(((a == b) | ((a != a) & (b != b))).all())
@@ -169,7 +169,7 @@ def identical(a: Any, b: Any) -> bool:
 
 
 def copy_of(value: Any) -> Any:
-    """An input of their own for each answer, so that none can spoil it for another."""
+    """Copy an input, so that one answer cannot change it for another."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if type(value) in (list, tuple, set):
@@ -182,7 +182,7 @@ def copy_of(value: Any) -> Any:
 
 
 def is_copied(value: Any) -> bool:
-    """Whether :func:`copy_of` copies all of a value in which an answer could change something."""
+    """Return whether :func:`copy_of` copies everything in a value that an answer could change."""
     if type(value) in (list, tuple, set):
         return all(map(is_copied, value))
     if type(value) is dict:
@@ -192,7 +192,7 @@ def is_copied(value: Any) -> bool:
 
 
 def without_graph(found: Any) -> Any:
-    """A result without what autograd keeps for its gradient."""
+    """Detach a result from its autograd graph."""
     if isinstance(found, Tensor):
         return found.detach()
     if isinstance(found, tuple) and hasattr(found, "_make"):  # a NamedTuple

@@ -1,4 +1,4 @@
-"""What checks of several chapters share: results in another form, and signs of a mistake. Used from chapter 8 on."""
+"""Convert results for the checks of several chapters. Used from chapter 8 on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +8,19 @@ from torch import Tensor
 
 
 def as_integers(found: Any) -> Any:
-    """Whole numbers of any size are ids and positions; true or false and numbers with a point are not."""
+    """Accept integers of any type as ids and positions, but neither booleans nor floats."""
     is_whole = isinstance(found, Tensor) and not found.is_floating_point() and found.dtype != torch.bool
     return found.long() if is_whole else found
 
 
 def as_number(found: Any) -> Any:
-    """A share may come as a tensor of one number, and as a whole number."""
+    """Accept a share as a tensor with one number or as an integer."""
     found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
     return float(found) if isinstance(found, int) else found
 
 
 def on_the_cpu(found: Any) -> Any:
-    """Where nothing says on which device, any will do."""
+    """Move a result to the CPU where the exercise does not name a device."""
     return found.cpu() if isinstance(found, Tensor) else found
 
 

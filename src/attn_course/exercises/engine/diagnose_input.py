@@ -1,4 +1,4 @@
-"""Of which other inputs a wrong result would be the right one. Used from chapter 0 on.
+"""Find other inputs for which a wrong result would be right. Used from chapter 0 on.
 
 Where an answer agrees with none of the mistakes that an exercise knows, it may still do the right thing with something
 else than it was given: with the first sentence's mask for all sentences, with one argument in the place of another,
@@ -58,7 +58,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 def readings(
     right: Callable, given: dict[str, Any], before: list[dict[str, Any]]
 ) -> Iterator[tuple[str, str, Callable]]:
-    """Right answers that read their inputs in another way: the mistake's name, a sentence, and the answer.
+    """Yield right answers on changed inputs: the name of the mistake, a sentence and the answer.
 
     Args:
         right: a right answer, a function or a class.
@@ -72,7 +72,7 @@ def readings(
 
 
 def _parameters(right: Callable) -> list[list[str]]:
-    """The names of what an answer takes: of a class, first those of its layer, then those of its forward."""
+    """Return the parameter names of an answer; for a class, those of ``__init__`` and then those of ``forward``."""
     functions = [right]
     if inspect.isclass(right):
         functions = [right.__init__, getattr(right, "forward", None)]
@@ -263,7 +263,7 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
 
 
 def _is_usual(function: Callable[[float], float], number: float) -> bool:
-    """Whether a function makes a number of this one beside which others do not vanish."""
+    """Return whether a function maps this number to one of a usual size."""
     try:
         return abs(function(number)) < 1e100
     except (ArithmeticError, ValueError):
@@ -271,14 +271,14 @@ def _is_usual(function: Callable[[float], float], number: float) -> bool:
 
 
 def _are_alike(value: Any, another: Any) -> bool:
-    """Whether one may stand for the other without an error."""
+    """Return whether one input can replace the other without an error."""
     if isinstance(value, Tensor) and isinstance(another, Tensor):
         return value.shape == another.shape and value.dtype == another.dtype
     return type(value) is type(another) and isinstance(value, bool | int | float)
 
 
 def _reshaped(tensor: Tensor) -> Tensor:
-    """What becomes, transposed, the tensor reshaped to the shape of its transpose."""
+    """Return the tensor whose transpose equals the input reshaped to the transposed shape."""
     return tensor.reshape(tensor.mT.shape).mT
 
 
@@ -290,12 +290,12 @@ def _says_reshaped(what: str) -> str:
 
 
 def _if(what: str) -> str:
-    """A sentence that is true of whoever gets the numbers of the trials, in whatever way."""
+    """Return the sentence of a diagnosis, which holds for every answer with these results."""
     return f"In the trials that fail, the result would be right if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:
-    """A right answer that changes its inputs before it looks at them."""
+    """Return a right answer that changes its inputs first."""
     if not inspect.isclass(right):
         return _changed_before(right, change)
     methods = {"__init__": _changed_before(right.__init__, change)}

@@ -1,4 +1,4 @@
-"""What a wrong result has in common with the right one, computed from the two alone. Used from chapter 0 on.
+"""Describe how wrong results relate to the right ones. Used from chapter 0 on.
 
 Where an answer agrees with none of the mistakes that an exercise knows, its results may still say what is wrong with
 them: all axes in another order, every number three times as large, right in the first sentence of a batch only. Each
@@ -110,7 +110,7 @@ SYMPTOMS = {
 
 
 def general_mistake(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
-    """What is wrong with the results in every failing trial: the mistake's name and a sentence, or None.
+    """Find one mistake that explains the results of all failing trials: its name and a sentence, or None.
 
     Args:
         pairs: for each failing trial what came out and what was expected.
@@ -131,7 +131,7 @@ def general_mistake(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | N
 
 
 def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
-    """Where the results are right although they are wrong as a whole, as a sentence, or None."""
+    """Say which parts of the results are right, or return None."""
     if not pairs:
         return None
     if isinstance(pairs[0][1], tuple):
@@ -152,7 +152,7 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
 
 
 def of_one_shape(found: Any, expected: Any) -> bool:
-    """Whether a result has the shape that was asked for, each of several its own."""
+    """Return whether each result has the expected shape."""
     if isinstance(expected, tuple):
         parts = isinstance(found, tuple | list) and len(found) == len(expected)
         return parts and all(map(of_one_shape, found, expected))
@@ -162,7 +162,7 @@ def of_one_shape(found: Any, expected: Any) -> bool:
 
 
 def of_as_many_numbers(found: Any, expected: Any) -> bool:
-    """Whether a result could be another one in another order: it holds as many numbers, each of several its own."""
+    """Return whether each result has the expected number of elements."""
     if isinstance(expected, tuple):
         parts = isinstance(found, tuple | list) and len(found) == len(expected)
         return parts and all(map(of_as_many_numbers, found, expected))
@@ -172,7 +172,7 @@ def of_as_many_numbers(found: Any, expected: Any) -> bool:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two results hold the same numbers in the same shape; types may differ."""
+    """Return whether two results have the same shape and numbers; their types may differ."""
     if isinstance(found, Tensor) != isinstance(expected, Tensor):
         return False
     if isinstance(found, Tensor):
@@ -190,7 +190,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def tells(result: Any) -> bool:
-    """Whether a result has numbers so many, so finite and so different that to agree with it is no chance."""
+    """Return whether a result has enough different finite numbers to rule out agreement by chance."""
     if isinstance(result, tuple | list):
         return any(map(tells, result))
     return isinstance(result, Tensor) and result.is_floating_point() and _informs(_plain(result))
@@ -241,13 +241,13 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _wrong_at(pairs: Pairs, place: int) -> Pairs:
-    """What was found and expected at one place of several, where it is wrong."""
+    """Return the found and expected values of one of several results, where they differ."""
     at = [(found[place], expected[place]) for found, expected in pairs]
     return [pair for pair in at if not same(*pair)]
 
 
 def _tensors_at(pairs: Pairs, place: int) -> Pairs:
-    """What was found and expected at one place of several, where that is tensors."""
+    """Return the found and expected values of one of several results, where they are tensors."""
     at = [(found[place], expected[place]) for found, expected in pairs]
     are_tensors = all(isinstance(f, Tensor) and isinstance(e, Tensor) for f, e in at)
     return at if are_tensors else []
@@ -298,7 +298,7 @@ def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def rule_of_type(expected: Tensor) -> str:
-    """Why a result has the type that it should have."""
+    """Return the rule for the type of a result."""
     if expected.dtype == torch.bool:
         return "the result consists of True and False"
     if expected.is_floating_point() or expected.is_complex():
@@ -326,7 +326,7 @@ def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """The axes turned around, or the entries of one axis reversed or moved on."""
+    """Recognise swapped axes, and entries that are reversed or rolled along an axis."""
     dims = {expected.dim() for _, expected in pairs}
     if any(found.dim() != expected.dim() for found, expected in pairs) or max(dims) > 5:
         return None
@@ -382,7 +382,7 @@ def _truth(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """Every number the same factor too large, or the same amount."""
+    """Recognise a constant factor or a constant offset."""
     factors, offsets, few = [], [], []  # numbers too few to tell, beside others
     for found, expected in pairs:
         if found.shape != expected.shape or found.dtype == torch.bool:
@@ -448,7 +448,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _differing(found: Tensor, expected: Tensor) -> int:
-    """How many numbers differ: 0 and 1 are their own squares and roots."""
+    """Count the numbers that differ, since 0 and 1 equal their squares and roots."""
     return int((~torch.isclose(_plain(found), _plain(expected), rtol=1e-3)).sum())
 
 
@@ -480,7 +480,7 @@ def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """All numbers there, each in another place; they must be so many that this is no chance."""
+    """Recognise a permutation of the right numbers."""
     for found, expected in pairs:
         if not expected.is_floating_point() or found.numel() != expected.numel():
             return None
@@ -506,7 +506,7 @@ OF_NUMBERS: dict[str, Callable[[float], float]] = {
 
 
 def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """Single numbers: the same factor or the same amount in every trial that fails, and not by chance."""
+    """Recognise a constant factor or offset of Python numbers in all failing trials."""
     if any(type(number) not in (int, float) for pair in pairs for number in pair):
         return None
     differences = [found - expected for found, expected in pairs]
@@ -562,7 +562,7 @@ def _repeated(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _cropped(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """All there, with more at one end of an axis; or some missing there, and the others right."""
+    """Recognise extra or missing entries at one end of an axis."""
 
     def fits(pair: tuple[Tensor, Tensor], axis: int, front: bool, more: bool) -> bool:
         long, short = pair if more else pair[::-1]
@@ -613,7 +613,7 @@ def _one_for_all(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _moved_on(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """One place too early or too late, with something else in the place that is free."""
+    """Recognise a shift by one place along an axis; the vacated entry is arbitrary."""
     if not _of_shape(pairs) or any(len(expected.unique()) < 4 for _, expected in pairs):
         return None
     for axis in range(-1, -1 - min(expected.dim() for _, expected in pairs), -1):
@@ -688,7 +688,7 @@ _STEPS_ALONE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """The right numbers after one step more, or such that one step would make the right ones of them."""
+    """Recognise one extra or one missing step, such as a softmax."""
     if not _of_shape(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
         return None
     if any(expected.numel() < 3 for _, expected in pairs):
@@ -707,12 +707,12 @@ def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _informs(numbers: Tensor) -> bool:
-    """Whether numbers are so many, so finite and so different that agreeing with them is no chance."""
+    """Return whether there are enough different finite numbers to rule out agreement by chance."""
     return bool(numbers.isfinite().any()) and len(numbers[numbers.isfinite()].unique()) > 2
 
 
 def _row_by_row(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """Each row, along the last axis, the right one times or plus a number of its own."""
+    """Recognise a factor or an offset that differs between rows."""
     if not _of_shape(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
         return None
     plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
@@ -747,7 +747,7 @@ def _row_by_row(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """A right number in a tensor, of another type, or without the tensor it should stand in."""
+    """Recognise a right number of the wrong type."""
 
     def is_one(value: Any) -> bool:
         return isinstance(value, Tensor) and value.numel() == 1
@@ -771,7 +771,7 @@ def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _sequence(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """Lists: another type, more or less at one end, another order."""
+    """Recognise lists of another type, length or order."""
     if not all(isinstance(e, list) and isinstance(f, list | tuple | range | set | Tensor) for f, e in pairs):
         return None
     if any(isinstance(thing, Tensor) for _, e in pairs for thing in e):
@@ -806,7 +806,7 @@ def _sequence(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, ...]) -> tuple[str, str] | None:
-    """An input that is added to a right result, multiplied with it or returned in its place, or None."""
+    """Recognise an input that is returned, or that is added to the right result or multiplied with it."""
     if pairs and isinstance(pairs[0][1], tuple):
         if not all(isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs):
             return None
@@ -845,7 +845,7 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
 
 
 def mostly_right(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
-    """Where a result is right and where it is not, in every failing trial: the mistake's name and a sentence."""
+    """Find where the results are right and wrong in all failing trials: the mistake's name and a sentence, or None."""
     if pairs and isinstance(pairs[0][1], tuple):
         if not all(isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs):
             return None
@@ -873,7 +873,7 @@ def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    """Truth values that are wrong in one direction only."""
+    """Recognise truth values that are wrong in one direction only."""
     tensors = all(isinstance(t, Tensor) and t.dtype == torch.bool for pair in pairs for t in pair)
     if not pairs or not tensors or not _of_shape(pairs):
         return None
@@ -890,7 +890,7 @@ def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _cells(wrong: list[Tensor]) -> str:
-    """Where in tables of truth values the wrong ones stand, if that can be said."""
+    """Describe where the wrong truth values are, or return an empty string."""
     if any(table.dim() < 2 for table in wrong):
         return ""
     places = torch.cat([table.nonzero()[:, -2:] for table in wrong])

@@ -1,4 +1,4 @@
-"""Check a learner's answer: right, a mistake that we know, or the first number that differs. Used from chapter 0 on.
+"""Check a learner's answer: it is right, makes a known mistake, or differs. Used from chapter 0 on.
 
 An exercise gives random inputs (trials), one right answer, and for each mistake that learners make an answer that
 makes it. The learner's answer is run on the same inputs as all of these. The answer that it agrees with tells what
@@ -51,7 +51,7 @@ _TOGETHER = "Two mistakes together explain this result"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found.
+    """The verdict of a check.
 
     Args:
         right: whether the answer is right.
@@ -68,7 +68,7 @@ class Verdict:
 
 
 class TrialInputs:
-    """TrialInputs tensors of one seed, drawn on the CPU and moved to the device of the chapter.
+    """Random inputs of one seed, drawn on the CPU and moved to the device of the chapter.
 
     Example:
         >>> draw = TrialInputs(0)
@@ -98,7 +98,7 @@ class TrialInputs:
 
 
 def weights_and_gradient(answer: Callable, scores: Tensor, *others: Any) -> tuple | None:
-    """Call the answer plainly, and once more to take the gradient of a sum of unlike shares of its weights."""
+    """Return the weights of an answer, and the gradient of a sum in which each weight has another factor."""
     before = scores.clone()
     weights = answer(scores, *others)
     if weights is None:
@@ -163,13 +163,13 @@ class Exercise:
         object.__setattr__(self, "mistakes", mistakes)
 
     def _read_mistakes(self, answers: dict, signs: dict) -> dict[str, Mistake]:
-        """The mistakes of the chapter's file, each with the edit, the answer or the sign that recognises it."""
+        """Read the mistakes of the chapter's file, and add the answer or the predicate that recognises each."""
         page = page_of(self.chapter)
         lines = read_mistakes(page).get(self.name)
         if lines is None:
             raise ValueError(f"{page.name}: the exercise {self.name!r} has no heading ## {self.name}")
         if unknown := {*answers, *signs} - {line.name for line in lines}:
-            raise ValueError(f"{page.name}: under ## {self.name} stands no mistake named {min(unknown)!r}")
+            raise ValueError(f"{page.name}: the section ## {self.name} has no mistake named {min(unknown)!r}")
         mistakes = {}
         for name, says, edits, place in lines:
             recognisers = [edits, answers.get(name), signs.get(name)]
@@ -209,7 +209,7 @@ class Exercise:
             return replace(verdict, text=re.sub(r"(^|\n|\. )the ", r"\1The ", verdict.text))
 
     def _all_trials(self) -> list[tuple[tuple, dict]]:
-        """Each trial, and what the right answer and the mistakes make of it, which is computed when it is asked for.
+        """Return each trial with a cache for the results of the right answer and of the mistakes.
 
         The cell of an exercise is run again and again, so all of this is kept for the next verdict, unless an answer
         could spoil what it is given.
@@ -224,7 +224,7 @@ class Exercise:
 
     @functools.cached_property
     def _pairs(self) -> list[tuple[str, str, Mistake]]:
-        """Every two mistakes that each replace one part of the right answer's text, made together."""
+        """List all pairs of mistakes that are edits of one part each, combined."""
         made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
         made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
         return [
@@ -235,7 +235,7 @@ class Exercise:
 
     @functools.cached_property
     def _wrong_answers(self) -> set[int]:
-        """The ids of the wrong answers that are this exercise's own; others are made for one verdict."""
+        """Return the ids of the wrong answers that belong to this exercise."""
         pairs = [mistake for _, _, mistake in self._pairs] if self.in_parts else []
         return {id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs)}
 
@@ -282,7 +282,7 @@ class Exercise:
         return Verdict(False, f"Not right yet. {said}", next(iter(two)))
 
     def _judge_difference(self, runs: list["Run"], first: "Run") -> Verdict:
-        """No known mistake: say what the results have in common with the right ones, and the first difference."""
+        """Judge an answer without a known mistake: describe its results and the first difference."""
         failed = [run for run in runs if not run.is_right and run.error is None]
         pairs = [(run.found, run.expected) for run in failed]
         known = part = None
@@ -312,7 +312,7 @@ class Exercise:
         return Verdict(False, text + self._right_in(runs, first), known[0] if known else None)
 
     def _judge_closely(self, runs: list["Run"]) -> Verdict:
-        """All values are right: look at the last digits and at the gradients."""
+        """Judge the last digits and the gradients of an answer whose values are right."""
         if later := self._changed_later(runs):
             return self._told(*later)
         told = ""
@@ -334,7 +334,7 @@ class Exercise:
         return Verdict(True, self._accepted(runs).text + told)
 
     def _known_default(self, answer: Callable, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
-        """Whether all would be right if an argument had the default that the exercise gives it."""
+        """Return a verdict if only the default of an argument is wrong."""
         for name, default, says in self._other_defaults(answer):
             lacks = default is inspect.Parameter.empty
             if lacks and "required positional argument" in str(first.error):
@@ -346,7 +346,7 @@ class Exercise:
         return None
 
     def _other_defaults(self, answer: Callable) -> list[tuple[str, Any, str]]:
-        """Which arguments have another default than the exercise gives them: the name, the default, a sentence."""
+        """List the arguments with a wrong default: the name, the default and a sentence."""
         others = []
         pairs = [(answer, self.right)]
         if inspect.isclass(answer):
@@ -367,7 +367,7 @@ class Exercise:
         return others
 
     def _judge_gradients(self, values: list["Run"]) -> Verdict | None:
-        """What is wrong with the gradients of an answer whose values are right; None if nothing is."""
+        """Judge the gradients of an answer whose values are right; return None if they are right, too."""
         runs = [run for run in map(GradientRun, values) if run.expected]
         if not runs:
             raise RuntimeError(
@@ -385,13 +385,13 @@ class Exercise:
         return self._told(*first.gradient_text())
 
     def _told(self, mistake: str, text: str) -> Verdict:
-        """A mistake that every check knows, with what this exercise has to say about it."""
+        """Return the verdict for a generic mistake, with the sentence of this exercise."""
         says = f" {self.mistakes[mistake].says}" if mistake in self.mistakes else ""
         first, newline, rest = text.partition("\n")
         return Verdict(False, f"Not right yet. {first}{says}{newline}{rest}", mistake)
 
     def _right_in(self, runs: list["Run"], first: "Run") -> str:
-        """The trials that went right before the first failure and after it, which tell where to look."""
+        """List the trials that were right before and after the first failure."""
         failed = {run.what for run in runs if not run.is_right}
         before = dict.fromkeys(run.what for run in runs[: runs.index(first)])
         after = [what for what in dict.fromkeys(run.what for run in runs) if what not in failed and what not in before]
@@ -430,7 +430,7 @@ class Exercise:
         return Verdict(False, text, NOTHING_RETURNED)
 
     def _known_mistake(self, runs: list["Run"], first: "Run") -> str | None:
-        """The mistake that does what the answer does in every trial; of several, the one that fits most.
+        """Return the known mistake that agrees with the answer in every trial; of several, the one that fits best.
 
         A later trial in which the answer stops, or returns nothing, may differ: then two things are wrong, and what
         is named is one of them. An error by itself says less than numbers do, so where an error is all that the first
@@ -443,7 +443,7 @@ class Exercise:
         return best
 
     def _fits(self, mistake: Mistake, runs: list["Run"], first: "Run") -> int:
-        """In how many trials the answer does what the mistake does; 0 if it does something else in one."""
+        """Count the trials in which answer and mistake agree; return 0 if they differ in one."""
         fits = others = 0
         for run in (first, *(run for run in runs if run is not first)):
             agrees = run.agrees_with(mistake, exactly=run is first)
@@ -456,7 +456,7 @@ class Exercise:
         return 0 if first.error is not None and others >= fits else fits
 
     def _unlike_itself(self, run: "Run") -> tuple[str, str] | None:
-        """Whether an answer that returned something returns something else when it is called with the same again."""
+        """Return a diagnosis if a second call with the same inputs returns another result."""
         if self.accepts is not None or not all(map(is_copied, run.inputs)):  # a call may have spoiled the input
             return None
         with contextlib.redirect_stdout(io.StringIO()):
@@ -475,7 +475,7 @@ class Exercise:
         return KEPT_BETWEEN_CALLS, text + run._tried_text()
 
     def _changed_later(self, runs: list["Run"]) -> tuple[str, str] | None:
-        """Whether what one call returned has become something else by the calls after it."""
+        """Return a diagnosis if later calls changed an earlier result."""
         changed = next((run for run in runs if not run._is_right()), None)
         if self.accepts is not None or changed is None:
             return None
@@ -483,7 +483,7 @@ class Exercise:
         return KEPT_BETWEEN_CALLS, text + changed._tried_text()
 
     def _known_reading(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
-        """Of which other inputs the results would be the right ones: the mistake's name and a sentence, or None."""
+        """Find changed inputs for which the results would be right: the mistake's name and a sentence, or None."""
         if is_all_nan(first.found):  # which much could give
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
@@ -493,7 +493,7 @@ class Exercise:
         return None
 
     def _in_failing_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
-        """A mistake or a reading that is made in some kinds of trials only, such as where a matrix is square."""
+        """Find a mistake that is made only in some kinds of trials, such as those with a square matrix."""
         failed = [run for run in runs if not run.is_right]
         kinds = dict.fromkeys(run.what for run in failed)
         if len(failed) < 3 or len(failed) == len(runs) or any(run.what in kinds for run in runs if run.is_right):
@@ -513,7 +513,7 @@ class Exercise:
         return None
 
     def _mistake_and_fact(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
-        """A mistake after which one thing more was done to all results, such as a transpose."""
+        """Find a known mistake followed by one more change, such as a transpose."""
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         for name, mistake in self.mistakes.items():
             if mistake.answer is None:
@@ -534,7 +534,7 @@ class Exercise:
         return None
 
     def _mistakes_by_result(self, runs: list["Run"], first: "Run") -> dict[str, str]:
-        """Where there are several results, two mistakes that explain all wrong ones, each with its own."""
+        """Find two mistakes that each explain some of several results."""
         count = len(self.result_names)
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
@@ -559,7 +559,7 @@ class Exercise:
         return {name: f"Of {' and '.join(places)}" for name, places in named.items()} if len(named) == 2 else {}
 
     def _mistake_in_most_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
-        """A mistake that fits the first failure and most others, where one that is known fits each that is left.
+        """Find a mistake that fits the first failure and most others, if known mistakes fit the rest.
 
         What fits the rest is not named: it fits by chance as often as not.
         """
@@ -583,7 +583,7 @@ class Exercise:
         return None
 
     def _mistakes_by_part(self, runs: list["Run"], first: "Run") -> dict[str, str]:
-        """Two mistakes that each replace one part of the right answer's text, where the exercise says so."""
+        """Find two edits that together explain the results, where the exercise allows it."""
         if not self.in_parts or not diagnose_output.of_one_shape(first.found, first.expected):
             return {}
         for one, other, both in self._pairs:
@@ -600,7 +600,7 @@ def _parameters(function: Callable) -> dict[str, inspect.Parameter]:
 
 
 def _with_default(right: Callable, name: str, default: Any) -> Callable:
-    """A right answer with another default for one of its arguments."""
+    """Return a right answer with another default for one argument."""
     place = list(_parameters(right)).index(name)
 
     def call(*inputs: Any, **told: Any) -> Any:
@@ -611,7 +611,7 @@ def _with_default(right: Callable, name: str, default: Any) -> Callable:
 
 
 def _does_nothing(function: Any) -> bool:
-    """Whether a function's body is no more than a docstring and dots."""
+    """Return whether a function's body has only a docstring and dots."""
     if not hasattr(function, "__code__"):
         return False
     idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
@@ -620,7 +620,7 @@ def _does_nothing(function: Any) -> bool:
 
 @contextlib.contextmanager
 def _same_random_state() -> Iterator[None]:
-    """Leave every global random state as it was, whatever the answer draws or seeds."""
+    """Restore all global random states after the answer has run."""
     python, arrays = random.getstate(), np.random.get_state()
     device = default_device(torch.float64)
     there = get_random_state(device)

@@ -1,4 +1,4 @@
-"""Functions, right and wrong, for exercises whose answer is a test that tells them apart. Used from chapter 14 on."""
+"""Right and wrong functions for exercises whose answer is a test. Used from chapter 14 on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from attn_course.exercises.engine.runner import AnswerError
 
 @dataclass(frozen=True)
 class Specimens:
-    """Functions that are handed to the learner's test, each by what it is.
+    """Right and wrong functions that the learner's test must tell apart.
 
     Args:
         right: what the test has to accept; the plainest is the first.
@@ -34,7 +34,7 @@ class Specimens:
         return any(function is right for right in self.right.values())
 
     def use(self, answer: Callable, function: Callable) -> Any:
-        """What the answer says of a function; what it says must be True or False."""
+        """Run the learner's test on a function and return its result, which must be True or False."""
         try:
             said = answer(function)
         except AssertionError:
@@ -52,7 +52,7 @@ class Specimens:
         return said
 
     def accepts(self, *whats: str) -> Callable[..., bool | None]:
-        """A sign: one of these is the first wrong function that is taken for right; others after it do not count."""
+        """Return a predicate: the first wrong function that the test accepts is one of these."""
         names = list(self.wrong)
         first = min(map(names.index, whats))
 

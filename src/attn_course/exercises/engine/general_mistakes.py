@@ -1,4 +1,4 @@
-"""Name the mistakes that every check knows, and the errors that show one. Used from chapter 0 on."""
+"""The generic mistakes that every check knows, and errors that reveal one. Used from chapter 0 on."""
 
 from attn_course.exercises.engine import diagnose_input, diagnose_output
 

@@ -1,4 +1,4 @@
-"""What an answer does beyond its numbers: how large a tensor it makes on its way. Used from chapter 12 on."""
+"""Measure the largest tensor that an answer makes. Used from chapter 12 on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from attn_course.exercises.engine.runner import OPEN
 
 
 def _size(tensor: Tensor) -> int:
-    """How many numbers there is room for: an expanded tensor takes no more than what it was expanded from."""
+    """Count the elements of a tensor's storage; an expanded tensor has the storage of its source."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # inside torch.func.grad and vmap
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor.untyped_storage().nbytes() // tensor.element_size()
@@ -31,7 +31,7 @@ class _Watch(TorchFunctionMode):
 
 
 def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
-    """Call, and count the numbers, or True and False, of the largest tensor that was made on the way.
+    """Call a function and return its result and the size of the largest tensor that it made.
 
     What the backward pass makes is not counted.
 
@@ -47,7 +47,7 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> Any:
-    """What was seen of an answer beyond its numbers, to return with these.
+    """Name an observation about an answer, which is returned with its numbers.
 
     A mistake in the numbers may be made either way, so its own answer leaves this open.
 

@@ -1,4 +1,4 @@
-"""A wrong answer written as an edit of the right one, so that one sees what differs. Used from chapter 0 on."""
+"""Wrong answers as edits of the right one. Used from chapter 0 on."""
 
 import functools
 import inspect
@@ -39,7 +39,7 @@ class Edited:
 
     @functools.cached_property
     def places(self) -> list[tuple[int, int, str]]:
-        """What is replaced in the text of the right answer, in order: from where, to where, and by what."""
+        """List the replacements in the text of the right answer: start, end and new text."""
         source, places = _source(self.right), []
         for old, new in self.edits.items():
             if (count := source.count(old)) != 1:
@@ -60,7 +60,7 @@ class Edited:
         return "".join([*pieces, source[end:]])
 
     def together_with(self, other: "Edited") -> "Edited | None":
-        """Both edits in one; None where they replace parts of the same."""
+        """Combine two edits; return None if they overlap."""
         places = sorted([*self.places, *other.places])
         if any(start < end for (_, end, _), (start, _, _) in itertools.pairwise(places)):
             return None
@@ -68,7 +68,7 @@ class Edited:
 
     @functools.cached_property
     def answer(self) -> Callable:
-        """The wrong answer itself; it sees what the module of the right one sees."""
+        """Compile the wrong answer in the namespace of the right one."""
         file = f"<{self.name}>"
         linecache.cache[file] = (len(self.source), None, self.source.splitlines(keepends=True), file)
         made = {}
@@ -78,7 +78,7 @@ class Edited:
 
 @functools.cache
 def _source(right: Callable) -> str:
-    """As inspect.getsource, which parses the whole file to find a class, before Python 3.13."""
+    """Return the source like inspect.getsource, but faster for classes before Python 3.13."""
     module = sys.modules[right.__module__]
     lines = linecache.getlines(module.__file__, vars(module))
     begins = re.compile(rf"(def|class) {right.__name__}\b").match

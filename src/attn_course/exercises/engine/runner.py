@@ -1,4 +1,4 @@
-"""Run an answer on one trial, and compare what comes out. Used from chapter 0 on."""
+"""Run an answer on one trial and compare its results. Used from chapter 0 on."""
 
 import contextlib
 import inspect
@@ -62,7 +62,7 @@ class AnswerError(Exception):
 
 
 def set_parameters(module: nn.Module) -> nn.Module:
-    """Give each parameter numbers that depend on its name and shape only, so that two layers can be compared.
+    """Set each parameter to numbers that depend only on its name and shape, so that layers can be compared.
 
     The same name and shape get the same numbers in every layer, in whatever order they were made.
     """
@@ -83,7 +83,7 @@ def call_answer(answer: Callable, *inputs: Any) -> Any:
 
 
 class Run:
-    """One answer on one trial: what came out, and how it compares."""
+    """One answer on one trial, with its result and the expected result."""
 
     def __init__(self, exercise: "Exercise", answer: Callable, trial: tuple, kept: dict, *, heard: bool) -> None:
         self.exercise = exercise
@@ -113,7 +113,7 @@ class Run:
             return None, error
 
     def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
-        """What a wrong answer returns here, or its error; computed once, however often it is compared.
+        """Return the result or the error of a wrong answer, computed once.
 
         A result that the mistake leaves open is taken from the learner's answer.
         """
@@ -154,12 +154,12 @@ class Run:
 
     @property
     def is_rounded(self) -> bool:
-        """Whether a right result in float64 is right to float32's digits only."""
+        """Return whether a right float64 result has only the precision of float32."""
         by_value = self.is_right and self.exercise.accepts is None
         return by_value and self._differs(self.found, self.expected, TOLERANCES)
 
     def float32_text(self) -> str:
-        """Where the numbers go through float32; empty if no more than a single factor does."""
+        """Say where numbers pass through float32; return an empty string if only one factor does."""
         _seed(self.seed)
         try:
             # A class makes its parameters before it is told to be float64.
@@ -177,7 +177,7 @@ class Run:
         return ""
 
     def agrees_with(self, mistake: Mistake, *, exactly: bool = True) -> bool | None:
-        """Whether the answer does here what the mistake does: returns the same, or stops with the same error.
+        """Return whether answer and mistake have the same result or the same error in this trial.
 
         None if this trial cannot tell. Unless ``exactly``, numbers of another precision are the same.
         """
@@ -192,7 +192,7 @@ class Run:
         return not self._differs(alike, found, LOOSE)
 
     def makes(self, answer: Callable, place: int) -> bool:
-        """Whether one of several results is the one that another answer returns there."""
+        """Return whether one of several results equals the one of another answer."""
         results, error = self.made_by(answer)
         if error is not None or not isinstance(results, tuple | list) or len(results) <= place:
             return False
@@ -200,14 +200,14 @@ class Run:
         return find_difference(alike, results[place], ("",), LOOSE) is None
 
     def known_error(self) -> tuple[str, str] | None:
-        """The name of a mistake that stops with this error in every exercise, and a sentence."""
+        """Return the generic mistake that causes this error, and a sentence."""
         for pattern, known in ERRORS.items():
             if isinstance(self.error, RuntimeError | TypeError) and re.search(pattern, str(self.error)):
                 return known
         return None
 
     def _shows(self, sign: Callable[..., bool | None]) -> bool | None:
-        """Whether the sign of a mistake is there; what cannot be looked at does not show it."""
+        """Return whether the predicate of a mistake holds; an error in the predicate counts as no."""
         try:
             shows = sign(self.found, *copy_of(self.inputs)) if self.error is None else False
             return None if shows is None else bool(shows)
@@ -224,7 +224,7 @@ class Run:
         return dict(zip(self._names(), self.inputs, strict=False))
 
     def _changed_input(self, given: list, stay: list[bool]) -> str | None:
-        """The name of an input that the answer changed and that the right answer lets stay as it is."""
+        """Return the name of an input that the answer changed but the right answer does not."""
         for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
             if not identical(before, after) and stays:
                 if isinstance(before, Tensor):
@@ -262,7 +262,7 @@ class Run:
         return text + self._line_text(self.error) + self._tried_text()
 
     def _what_stops(self) -> str:
-        """The answer, or what it has made, such as a layer: what no line of the cell has to do with stops in use."""
+        """Name what stops: the answer, or the object that it made, such as a layer."""
         name, is_called = self.exercise.name, self.exercise.use is call_answer
         at_once = is_called or isinstance(self.error, TypeError) or _line_of_answer(self.error, self.answer)
         return name if at_once else f"What {name} makes"
@@ -283,7 +283,7 @@ class Run:
 
 
 class GradientRun(Run):
-    """The gradients, by name, that come back through an answer whose values were right, in one trial."""
+    """The gradients of an answer whose values were right, by name, in one trial."""
 
     def __init__(self, run: Run) -> None:
         self.exercise, self.answer = run.exercise, run.answer
@@ -359,7 +359,7 @@ class GradientRun(Run):
 
 
 def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
-    """What a gradient may come back to: tensors of fractions, and the parameters of modules, by name."""
+    """Yield the tensors that can have a gradient, by name: float inputs and the parameters of modules."""
     for name, value in named:
         if isinstance(value, Tensor) and value.is_floating_point():
             yield name, value.requires_grad_()
@@ -369,11 +369,11 @@ def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
 
 
 class _Float32Inside(BaseException):
-    """Raised where numbers go through float32; no Exception, so that no answer catches it."""
+    """Raised where numbers pass through float32. It is not an Exception, so no answer catches it."""
 
 
 class _NoFloat32(TorchDispatchMode):
-    """Stop where numbers of float64 lose digits and, ``anew``, where several are made that have fewer."""
+    """Stop where float64 numbers are converted to float32 and, with ``anew``, where new float32 tensors are made."""
 
     def __init__(self, *, anew: bool) -> None:
         super().__init__()
@@ -390,7 +390,7 @@ class _NoFloat32(TorchDispatchMode):
 
 
 def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] | None:
-    """The number and text of the last line of the learner's cell that the error passed through."""
+    """Return the number and text of the learner's line in which the error occurred."""
     function = answer
     if inspect.isclass(answer):  # a class may inherit all that it does
         own = [base for base in answer.__mro__ if not base.__module__.startswith("torch")]
@@ -402,7 +402,7 @@ def _line_of_answer(error: BaseException, answer: Callable) -> tuple[int, str] |
 
 
 def _seed(seed: int) -> None:
-    """torch.manual_seed, which takes longer than most answers: it keeps a traceback for each device that is missing."""
+    """Seed the CPU generator directly, because torch.manual_seed is slow without accelerators."""
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
     else:

@@ -7,11 +7,11 @@ from typing import Any
 
 
 class TookTooLong(BaseException):
-    """Raised inside code that ran for too long; no Exception, so that ``except Exception`` lets it pass."""
+    """Raised in code that ran for too long. It is not an Exception, so ``except Exception`` does not catch it."""
 
 
 def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
-    """Call a function without arguments, and raise :class:`TookTooLong` inside it when its time is up.
+    """Call a function without arguments, and raise :class:`TookTooLong` in it when its time is up.
 
     The clock is a POSIX timer. There is none on Windows, and its signal reaches the main thread only, in which Jupyter
     runs cells; elsewhere the call has no limit. A bare ``except`` around an endless loop is not stopped.
