@@ -1,1 +1,1 @@
-"""Where the sentences come from, and how they become tensors. Derived in chapter 10."""
+"""Corpora, tokenisation and batches. Derived in chapter 10."""

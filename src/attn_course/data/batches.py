@@ -29,11 +29,11 @@ class Batch:
 
     @property
     def src_mask(self) -> Bool[Tensor, "B 1 S"]:
-        """True where a source token stands, False where there is padding."""
+        """A mask that is True for source tokens and False for padding."""
         return make_padding_mask(self.src_lengths, self.src.size(1))
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch with its tensors on a device."""
+        """Return the batch with its tensors on a device."""
         return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 

@@ -93,7 +93,7 @@ class Corpus(NamedTuple):
 
 
 def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
-    """The 50,000 short pairs of small_parallel_enja, with 500 to tune on and 500 to test on.
+    """Load small_parallel_enja: 50,000 short pairs, 500 for development and 500 for testing.
 
     The text stays as it is in the files: words between spaces, English in lower case, and some splits that are
     odd (``can 't``). Without its spaces the Japanese is ordinary Japanese.
@@ -120,7 +120,7 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
 
 
 def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
-    """The 203,308 pairs of Tatoeba, as of 2021-07-05: Japanese without spaces, English with capital letters.
+    """Load 203,308 pairs of Tatoeba (2021-07-05): Japanese without spaces, English with capital letters.
 
     One Japanese sentence may have several English ones, and the other way round. Before you train on these
     pairs, remove what you test on: ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
@@ -155,7 +155,7 @@ def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
 
 
 def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair]:
-    """The pairs of SNOW T15 or T23 from a file that you have: https://www.jnlp.org/SNOW/T15 and …/T23.
+    """Load SNOW T15 or T23 from your own file (https://www.jnlp.org/SNOW/T15 and …/T23).
 
     The Japanese originals of T15 are those of small_parallel_enja, those it tests on among them. A row that
     lacks one of its two sentences is left out.
@@ -188,7 +188,7 @@ def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair
 
 
 def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[Pair]:
-    """Pairs from two text files of your own, in UTF-8: line n of one is the translation of line n of the other.
+    """Load pairs from two UTF-8 text files: line n of one is the translation of line n of the other.
 
     Raises:
         FileNotFoundError: if one of them is not there.
@@ -209,7 +209,7 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
 
 
 def load_tsv(path: str | os.PathLike) -> list[Pair]:
-    """Pairs from one text file of your own, in UTF-8: each line holds a sentence, a tab, and its translation.
+    """Load pairs from one UTF-8 text file: each line has a sentence, a tab and its translation.
 
     The two stand in the last two columns, in either order; columns before them, such as numbers or addresses, are not
     read. So it reads JESC and JParaCrawl as they come.
@@ -234,7 +234,7 @@ def load_tsv(path: str | os.PathLike) -> list[Pair]:
 def stream_pairs(
     path: str | os.PathLike, en_path: str | os.PathLike | None = None
 ) -> Iterator[Pair]:
-    """What :func:`load_tsv` or, with two files, :func:`load_pairs` gives, one pair after the other.
+    """Yield the pairs of :func:`load_tsv` or, with two files, of :func:`load_pairs`.
 
     The files are never in memory as a whole, and are read twice.
 
@@ -304,7 +304,7 @@ def _reading_direction(path: str | os.PathLike, columns: Iterable[tuple[str, str
 
 
 def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
-    """The pairs that share neither their Japanese nor their English with a pair that is held out.
+    """Remove all pairs whose Japanese or English side occurs in a held-out pair.
 
     Spaces, punctuation, upper and lower case, full and half width make no difference, so that a tokenised
     sentence is found in its natural spelling: ``you can 't go .`` is ``You can't go!``.
@@ -322,14 +322,14 @@ def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair
 
 
 def without_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
-    """What :func:`remove_overlap` gives, one pair after the other."""
+    """Yield the pairs of :func:`remove_overlap`."""
     held_out = list(held_out)
     ja, en = {_key(pair.ja) for pair in held_out}, {_key(pair.en) for pair in held_out}
     return (pair for pair in pairs if _key(pair.ja) not in ja and _key(pair.en) not in en)
 
 
 def _key(text: str) -> str:
-    """What is left of a sentence when nothing counts but its letters and digits."""
+    """Return the letters and digits of a sentence as its key."""
     text = unicodedata.normalize("NFKC", text).lower()
     # "…" and "?!" are no sentence, but not the same one either.
     return re.sub(r"[\W_]+", "", text) or text.strip()
@@ -339,7 +339,7 @@ def _key(text: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the folder for caches that your system has, such as ``~/.cache/attn_course``."""
+    """Return the folder for downloads: the cache folder of your system, such as ``~/.cache/attn_course``."""
     from platformdirs import user_cache_path
 
     return user_cache_path("attn_course", appauthor=False)
@@ -348,7 +348,7 @@ def cache_folder() -> Path:
 def find_folder(
     corpus: str, folder: str | os.PathLike | None, names: Collection[str]
 ) -> Path | None:
-    """The folder with a corpus, if the reader has one or says where it should be; None to take the cache.
+    """Return the folder that the user names for a corpus, or None to use the cache.
 
     Args:
         corpus: its folder's name under ``ATTN_COURSE_DATA``; empty for that folder itself.
@@ -422,7 +422,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check(path: Path, sha256: str) -> None:
-    """Refuse a file that is not the published one, to the last byte."""
+    """Raise ValueError if a file differs from the published one."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:

@@ -313,7 +313,7 @@ class Characters:
         return len(self.symbols)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text's characters, without beginning and end.
+        """Return the ids of the characters, without the special ids.
 
         Raises:
             ValueError: if a character is not in the alphabet.
@@ -327,7 +327,7 @@ class Characters:
     def batch(
         self, texts: Sequence[str], *, bos: bool = False, eos: bool = False
     ) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B"]]:
-        """The ids of several texts, padded on the right to the longest, and their lengths.
+        """Return the ids of several texts, padded on the right, and their lengths.
 
         Args:
             texts: at least one.
@@ -343,7 +343,7 @@ class Characters:
         ), torch.tensor([len(row) for row in rows])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, up to the first end; a beginning or padding before it is shown as it is."""
+        """Return the text of ids up to the first end; other special ids before it are shown."""
         symbols = [self.symbols[i] for i in ids]
         return "".join(symbols[: symbols.index("<eos>")] if "<eos>" in symbols else symbols)
 

@@ -13,7 +13,7 @@ LEVELS = 16  # a pixel counts the black ones among 4 × 4 of the scanned form
 
 
 class Digits(NamedTuple):
-    """Pictures and what they show."""
+    """Images and their labels."""
 
     images: Float[Tensor, "B 1 8 8"]
     """Ink, from 0 for paper to 1 for black, in steps of 1/16."""

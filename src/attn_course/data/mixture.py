@@ -65,7 +65,7 @@ def load_text(
 
 
 class LongText(NamedTuple):
-    """A training text that is read and never held as a whole, with its dev and test."""
+    """A training text that is streamed from disk, with its dev and test sets."""
 
     train: Callable[[], Iterator[Pair]]
     """Begins to read it: pairs in the one spelling. Those that are there twice come twice."""

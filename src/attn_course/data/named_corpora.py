@@ -76,7 +76,7 @@ SOURCES = {
 
 
 def find_loader(name: str) -> Callable[[], Corpus]:
-    """Look a name up without loading anything yet.
+    """Look up a name without loading the corpus.
 
     Raises:
         ValueError: if the table has no such name, or if the name lacks its path.

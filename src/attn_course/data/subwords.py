@@ -134,11 +134,11 @@ class Subwords:
             raise ValueError(f"{path} cannot be read: {error}") from error
 
     def __len__(self) -> int:
-        """The number of pieces, the four special ones included."""
+        """Return the number of pieces, including the four special ones."""
         return self._processor.get_piece_size()
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """The ids of the pieces of all words, without beginning and end.
+        """Return the ids of the pieces of all words, without special ids.
 
         Raises:
             TypeError: if given a string, which would be taken for a sequence of one-letter words.
@@ -257,7 +257,7 @@ def _refuse_string(words: Sequence[str]) -> None:
 
 
 def _explain(error: str, vocab_size: int) -> str:
-    """What SentencePiece's complaint means for whoever chose the size."""
+    """Explain an error of SentencePiece about the vocabulary size."""
     if vocab_size <= UNK_ID:
         return f"vocab_size ({vocab_size}) must leave room for more than the 4 special ids"
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):

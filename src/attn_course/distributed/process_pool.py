@@ -1,4 +1,4 @@
-"""Processes that compute together, started from a notebook, a test or a script. Used from chapter 20 on."""
+"""A pool of processes that compute together. Used from chapter 20 on."""
 
 import contextlib
 import multiprocessing
@@ -25,7 +25,7 @@ TO_START, TO_ANSWER = 180.0, 10.0
 
 
 class Processes:
-    """Processes that stay: each call lets all of them run one function, each with a rank of its own.
+    """A pool of processes. Each call runs one function in all processes, each with its own rank.
 
     They compute on the CPU, exchange tensors by ``torch.distributed`` with its back end gloo, and are started
     when they are first needed. No call lasts much longer than its time-out: what waits in vain is told where it
@@ -169,7 +169,7 @@ def _raise_the_first_cause(answers: list[dict], timeout: float) -> None:
 
 
 def _serve(connection: Connection) -> None:
-    """What each process does: wait for a task, run it, answer, until nobody is there who could ask."""
+    """Run tasks in a process until the pool is closed."""
     with open(os.devnull, "w") as nowhere:  # what gloo says would appear in the notebook
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)

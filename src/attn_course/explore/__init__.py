@@ -1,4 +1,4 @@
-"""Figures under the reader's hand: guess, move something, and see. Used from chapter 1 on.
+"""Interactive figures. Used from chapter 1 on.
 
 Each function returns an :class:`Explorable`. Where scripts run (on the website, in JupyterLab, on Colab) it answers to
 mouse, finger and keyboard, needs no kernel and nothing from outside; elsewhere it is a picture of its start. A notebook

@@ -1,4 +1,4 @@
-"""A search that keeps the K best beginnings, step by step. Used in chapter 13."""
+"""An interactive figure of beam search. Used in chapter 13."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _WIDEST = 5  # beam
 def beam(
     following: Mapping[tuple[str, ...], Mapping[str, float]], end: str = "■"
 ) -> Explorable:
-    """Choose a beam size, and see step by step which beginnings live on, which have ended and which are dropped.
+    """Show beam search step by step: which prefixes stay in the beam, which have ended and which are dropped.
 
     It is for the mistake that a beam of K finds the K most probable sentences.
 

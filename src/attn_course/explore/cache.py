@@ -1,4 +1,4 @@
-"""A key–value cache that is filled, truncated and filled again. Used in chapter 15."""
+"""An interactive key-value cache. Used in chapter 15."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def cache(
     *,
     written: int = 3,
 ) -> Explorable:
-    """Write tokens into a cache, take some back and write others, and see which rows are computed and which are read.
+    """Append tokens to a cache and truncate it, and show which rows are computed and which are read.
 
     It is for two mistakes: that another ending changes the keys and values before it, and that what is taken back has
     to be erased. The cache has room for six tokens; a token's vectors do not depend on its place.

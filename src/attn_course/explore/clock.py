@@ -1,4 +1,4 @@
-"""Rotary positions as the hands of clocks, a query's and a key's. Used in chapter 8."""
+"""An interactive figure of rotary positions: the rotations of a query and a key as clock hands. Used in chapter 8."""
 
 import math
 
@@ -9,7 +9,7 @@ from attn_course.plots.svg import WIDTH, Canvas
 def clock(
     head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: int = 1
 ) -> Explorable:
-    """Turn a query and a key by their positions, and see that the score keeps to their distance.
+    """Rotate a query and a key by their positions and show that the score depends only on their distance.
 
     It is for two mistakes: that a turned query scores by where it stands, and that a rotary score falls evenly with
     the distance. Query and key are the arrow (1, 0) in each pair of columns before they are turned.

@@ -21,7 +21,7 @@ from attn_course.plots.svg import Drawing
 
 
 class Explorable:
-    """A figure under the reader's hand: HTML where it is shown, else a picture; and its numbers as text.
+    """An interactive figure: HTML, or a picture where HTML is not shown, and its numbers as text.
 
     Args:
         kind: the module that draws it.
@@ -69,7 +69,7 @@ class Explorable:
 
 
 class Guess:
-    """A question with answers to choose from, what to do then, and the sentence that a cell can check."""
+    """A multiple-choice question about a figure, with its explanation."""
 
     def __init__(
         self, ask: str, options: Sequence[str], right: int, then: str, told: str

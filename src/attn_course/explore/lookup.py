@@ -35,7 +35,7 @@ def lookup(
     *,
     name: str = "the query",
 ) -> Explorable:
-    """Drag a query, its keys and their values, and see scores, weights and the context follow.
+    """Drag a query, keys and values, and show the scores, weights and context.
 
     It is for two mistakes: that query, key and value are one thing, and that a query fetches content.
 

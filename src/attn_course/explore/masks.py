@@ -33,7 +33,7 @@ def mask(
     tokens: Sequence[str],
     start: Tensor | ArrayLike | None = None,
 ) -> Explorable:
-    """Paint a mask, apply it before or after the softmax, and see weights and who has a say in them.
+    """Paint a mask, apply it before or after the softmax, and show which keys affect which outputs.
 
     It is for two mistakes: that a weight of zero is the same as no leak, and that True means hidden. The third table
     holds, for query t and key s, the sum over all keys i of $|\\partial w_{ti} / \\partial s_{ts}|$.

@@ -38,7 +38,7 @@ _GUESS = Guess(
 def tiles(
     powers: Tensor | ArrayLike | None = None, values: Tensor | ArrayLike | None = None
 ) -> Explorable:
-    """Walk over a table of scores tile by tile, and see each query's maximum, total and mix grow.
+    """Read a table of scores tile by tile, and show the running maximum, sum and average of each query.
 
     It is for two mistakes: that a softmax needs its whole row, and that attention in tiles is an approximation.
 

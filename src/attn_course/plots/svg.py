@@ -1,4 +1,4 @@
-"""The hand that draws the machine: one shape and one colour for each part, in every drawing. Used from chapter 1 on.
+"""A canvas for SVG diagrams, with one shape and one colour for each kind of part. Used from chapter 1 on.
 
 A drawing is an SVG of plain shapes and real text. GitHub removes styles and scripts, so every shape carries its
 colours of the day as attributes, on a white card of its own, and its part's name as a class; the website puts the SVG
@@ -81,7 +81,7 @@ class Drawing:
 
 
 def night_style() -> str:
-    """The rules of CSS that give the parts of a drawing their colours of the night."""
+    """Return the CSS rules for the colours of a diagram in dark mode."""
     rules = [f'html[data-theme="dark"] svg.drawing {{ fill: {_PARTS["ink"][1][0]}; }}']
     for name, (_, (fill, line)) in _PARTS.items():
         said = [f"fill: {fill};"] * bool(fill) + [f"stroke: {line};"] * bool(line)
@@ -111,7 +111,7 @@ class Canvas:
         bold: bool = False,
         upright: bool = True,
     ) -> None:
-        """Write a line whose letters stand around the height y."""
+        """Write a line of text centred at height y."""
         said = [f'x="{x:.4g}" y="{y + 0.35 * size:.4g}"']
         if anchor != "middle":
             said.append(f'text-anchor="{anchor}"')
@@ -153,7 +153,7 @@ class Canvas:
         size: float = SMALL,
         corner: float = 3,
     ) -> None:
-        """A box with its corner at x, y and lines in it; operations are round."""
+        """Draw a box with lines of text; boxes of operations have round corners."""
         self.box(
             x, y, width, height, kind, corner=height / 2 if kind == "operation" else corner
         )
@@ -164,7 +164,7 @@ class Canvas:
     def cards(
         self, x: float, y: float, width: float, height: float, kind: str, *lines: str
     ) -> None:
-        """A box with another behind it: one for each head."""
+        """Draw overlapping boxes, one for each head."""
         self.box(x + 5, y - 5, width, height, kind, corner=3)
         self.labelled(x, y, width, height, kind, *lines)
 
@@ -202,7 +202,7 @@ class Canvas:
             self.mark(x, y + lit * high, width, high)
 
     def mark(self, x: float, y: float, width: float, height: float) -> None:
-        """An outline around what is spoken of."""
+        """Draw an outline around the part that the text explains."""
         self.parts.append(
             f'<rect x="{x - 2:.4g}" y="{y - 1:.4g}" width="{width + 4:.4g}" height="{height + 2:.4g}" '
             f'rx="2" {_painted("mark")} stroke-width="2"/>'
@@ -211,7 +211,7 @@ class Canvas:
     def shades(
         self, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
     ) -> None:
-        """Cells as dark as shares from 0 to 1; what is too pale to be seen is left out."""
+        """Draw cells with shades from 0 to 1 and leave out the palest ones."""
         wide, high = cell
         cells = "".join(
             f'<rect x="{x + s * wide:.4g}" y="{y + t * high:.4g}" width="{wide:g}" height="{high:g}" '
@@ -222,14 +222,14 @@ class Canvas:
         self.parts.append(f"<g {_painted('shade')}>{cells}</g>")
 
     def bracket(self, x: float, y: float, bend: float) -> None:
-        """A round bracket as high as a fraction."""
+        """Draw a round bracket as high as a fraction."""
         path = f"M{x:.4g} {y - 38:.4g}q{bend:g} 38 0 76"
         self.parts.append(f'<path d="{path}" {_painted("mark")} stroke-width="2"/>')
 
     def cells(
         self, allowed: np.ndarray, x: float, y: float, cell: tuple[float, float]
     ) -> None:
-        """A mask: a filled cell may be looked at, a hatched one is hidden."""
+        """Draw a mask: filled cells are visible, hatched cells are hidden."""
         wide, high = cell
         for kind, chosen in (("weights", allowed), ("masked", ~allowed)):
             if chosen.any():
@@ -261,7 +261,7 @@ class Canvas:
     def arrow(
         self, *points: tuple[float, float], kind: str = "wire", width: float = 1.5
     ) -> None:
-        """A line through the points that ends in a tip, which touches the last of them."""
+        """Draw an arrow through the points; its tip touches the last one."""
         (x, y), (u, v) = points[-2:]
         length = float(np.hypot(u - x, v - y))
         a, b = (u - x) / length, (v - y) / length  # the direction in which it arrives
@@ -284,7 +284,7 @@ class Canvas:
         kind: str,
         width: float,
     ) -> None:
-        """Lines that leave and arrive level."""
+        """Draw curves that start and end horizontally."""
         path = "".join(
             f"M{x:.4g} {y:.4g}C{(x + u) / 2:.4g} {y:.4g} {(x + u) / 2:.4g} {v:.4g} {u:.4g} {v:.4g}"
             for (x, y), (u, v) in ends
@@ -295,7 +295,7 @@ class Canvas:
             )
 
     def plus(self, x: float, y: float) -> None:
-        """Where something is added to a stream."""
+        """Draw the sign of an addition."""
         self.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="10" {_painted("operation")}/>')
         self.text(x, y, "+", size=18)
 
@@ -316,7 +316,7 @@ class Canvas:
 
 
 def short(token: str, longest: int = 9) -> str:
-    """A token that fits the room of so many letters; a space shows."""
+    """Shorten a token to a number of letters and show its spaces."""
     token = "␣" if token.isspace() else token
     return token if width_of(token) <= longest else token[: longest - 1] + "…"
 

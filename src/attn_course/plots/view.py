@@ -48,7 +48,7 @@ _SAME = 0.01  # weights of q and k computed in half precision are this near
 
 
 class AttentionView:
-    """What :func:`attention_view` returns: HTML where it is shown, else an image; and the numbers as text.
+    """The result of :func:`attention_view`: HTML, or an image where HTML is not shown, and the numbers as text.
 
     Args:
         html: the living picture.
@@ -78,7 +78,7 @@ class AttentionView:
         return self._first().png()
 
     def save(self, path: str | Path) -> None:
-        """Write the living picture to an HTML file that opens without a server."""
+        """Write the interactive picture to an HTML file that opens without a server."""
         page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Attention</title>{self.html}</html>\n'
         Path(path).write_text(page, encoding="utf-8")
 

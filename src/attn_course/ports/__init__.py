@@ -1,1 +1,1 @@
-"""Attention as other frameworks write it, rebuilt in PyTorch."""
+"""The attention of other frameworks, rebuilt in PyTorch."""

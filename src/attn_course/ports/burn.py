@@ -1,4 +1,4 @@
-"""Multi-head attention as Burn has it, to be read and tested. Derived in chapter 14.
+"""The multi-head attention of the Rust framework Burn. Derived in chapter 14.
 
 Burn is a deep-learning framework written in Rust (https://github.com/tracel-ai/burn). This is a port of its
 ``crates/burn-nn/src/modules/attention/mha.rs``, with ``mask.rs`` beside it and the cache of
@@ -87,7 +87,7 @@ def generate_padding_mask(
 def to_burn_mask(
     mask: Bool[Tensor, "*batch T S"], *, batch_size: int | None = None
 ) -> Bool[Tensor, "..."]:
-    """Say one of the course's masks in Burn's convention: True where it is *forbidden* to attend.
+    """Convert a mask to Burn's convention, where True means that attention is *forbidden*.
 
     The shape of the mask decides which field of :class:`MhaInput` the result is for:
 
@@ -132,7 +132,7 @@ def from_burn_mask(
     mask_attn: Bool[Tensor, "B T S"] | None = None,
     mask_pad: Bool[Tensor, "B S"] | None = None,
 ) -> Bool[Tensor, "..."]:
-    """Read Burn's masks, where True means it is forbidden to attend.
+    """Convert a mask from Burn's convention, where True means that attention is forbidden.
 
     Returns:
         One mask, True = may attend: (B, T, S), or (B, 1, S) when there is only ``mask_pad``.
@@ -267,7 +267,7 @@ class MhaInput:
 
 @dataclass(frozen=True)
 class MhaOutput:
-    """What comes out of :class:`BurnMultiHeadAttention`."""
+    """The output of :class:`BurnMultiHeadAttention`."""
 
     weights: Float[Tensor, "B H T S"]
     """The very numbers that multiplied the values."""

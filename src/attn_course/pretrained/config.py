@@ -58,7 +58,7 @@ def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, 
 
 
 class HFConfig(dict[str, Any]):
-    """What a config.json says, with its path for messages."""
+    """The contents of a config.json, with its path for messages."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
         super().__init__(values)
@@ -70,7 +70,7 @@ class HFConfig(dict[str, Any]):
         )
 
     def activation(self, name: str, default: str) -> Callable[[Tensor], Tensor]:
-        """The function that ``name`` names."""
+        """Return the activation function with this name."""
         value = self.get(name, default)
         if value not in ACTIVATIONS:
             raise ValueError(

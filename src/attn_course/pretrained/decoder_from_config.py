@@ -479,7 +479,7 @@ def _read_layer_types(config: HFConfig, family: _Family) -> list[str]:
 
 
 def _add_one(tensor: Tensor) -> Tensor:
-    """The gain itself, of the little by which it differs from 1."""
+    """Convert Gemma's stored offset w to the RMSNorm gain 1 + w."""
     # A number near 0 has digits in half precision that its sum with 1 has not.
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
 

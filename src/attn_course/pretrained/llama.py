@@ -125,7 +125,7 @@ class LlamaLayer(nn.Module):
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: Cache | None = None,
     ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ S"] | None]:
-        """Let every position read those before it, then think it over alone; as :class:`~attn_course.EncoderLayer`."""
+        """Apply causal self-attention, then the feed-forward network, as :class:`~attn_course.EncoderLayer` does."""
         out, weights = self.self_attention(
             self.self_attention_norm(x),
             mask=mask,

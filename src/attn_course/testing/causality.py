@@ -1,4 +1,4 @@
-"""A leak detector: proof that a function of a sequence never looks into its future. Derived in chapter 5."""
+"""A leak detector: it checks that outputs do not depend on later inputs. Derived in chapter 5."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a call costs, in numbers that do not depend on how busy the machine is: bytes and names of kernels."""
+"""Measure a call by its peak memory and its kernels, which do not depend on the load of the machine."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -159,7 +159,7 @@ def make_corpus(
     en_words = Counter(word for pair in train for word in pair.en)
 
     def is_covered(pair: AlignedPair) -> bool:
-        """Tell whether training contains its words often enough."""
+        """Return whether training contains its words often enough."""
         counts = [
             *(ja_words[word] for word in pair.ja),
             *(en_words[word] for word in pair.en),
