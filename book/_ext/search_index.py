@@ -42,7 +42,6 @@ SPELLED = (
     (r"\\(?:mathrm|text|operatorname|mathbf)\{([^{}]*)\}", r"\1"),
     (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
 )
-# What a reader looks for stands in the chapters first, in the lists of names and mistakes last.
 # Other words that learners type, for the page that explains the term.
 ALIASES = {
     "notebooks/02_": "The softmax: softmax of any scores, softmax with a temperature, log-softmax",
@@ -50,6 +49,7 @@ ALIASES = {
     "notebooks/05_": "is_causal, is_causal=True, causal mask, padding mask",
     "notebooks/15_": "KV cache",
 }
+# Chapters rank first, lists of names and mistakes last.
 WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))
 
 
@@ -73,7 +73,8 @@ def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
     # What a chapter explains in its core counts for more than an optional section.
     text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.7">', text)
     text = re.sub(r'<dt id="(term-[^"]+)">(.*?)</dt>', r'<h3 id="\1">\2</h3>', text)  # each glossary entry alone
-    text = text.replace("</h1>", f'</h1><p data-pagefind-weight="10">{aliases}</p>', 1)
+    if aliases:
+        text = text.replace("</h1>", f'</h1><p data-pagefind-weight="10">{aliases}</p>', 1)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
     return (
         f'<html lang="en"><head><title>{title[1]}</title></head>'
