@@ -34,19 +34,28 @@ document.addEventListener("DOMContentLoaded", () => {
   // A box that scrolls sideways can be reached by keyboard. To know which do, the browser lays them out, and the page
   // has many that nobody sees yet: a few at a time, whenever it has nothing else to do.
   const idle = window.requestIdleCallback ?? ((work) => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
-  const reach = () => new Promise((done) => {
-    const boxes = [...document.querySelectorAll("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output")];
-    const some = (slice) => {
-      do {
-        const box = boxes.pop();
-        if (!box) return done();
-        const scrolls = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
-        if (scrolls) box.setAttribute("tabindex", "0");
-      } while (slice.timeRemaining() > 5);
+  const reach = () =>
+    new Promise((done) => {
+      const boxes = [
+        ...document.querySelectorAll(
+          "div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output",
+        ),
+      ];
+      const some = (slice) => {
+        do {
+          const box = boxes.pop();
+          if (!box) return done();
+          const scrolls = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
+          if (scrolls) box.setAttribute("tabindex", "0");
+        } while (slice.timeRemaining() > 5);
+        idle(some);
+      };
       idle(some);
-    };
-    idle(some);
+    });
+  window.addEventListener("load", () => {
+    window.boxesReached = reach();
   });
-  window.addEventListener("load", () => { window.boxesReached = reach(); });
-  window.addEventListener("resize", () => { window.boxesReached = reach(); });
+  window.addEventListener("resize", () => {
+    window.boxesReached = reach();
+  });
 });

@@ -19,7 +19,8 @@
     });
     nav.querySelectorAll(".toc-entry").forEach((entry) => entry.classList.toggle("active", entry.contains(link)));
     if (!link || !box || !nav.checkVisibility()) return;
-    const inside = link.getBoundingClientRect(), around = box.getBoundingClientRect();
+    const inside = link.getBoundingClientRect(),
+      around = box.getBoundingClientRect();
     if (inside.top < around.top + 40) box.scrollTop -= around.top + 40 - inside.top;
     if (inside.bottom > around.bottom - 40) box.scrollTop += inside.bottom - around.bottom + 40;
   };

@@ -19,7 +19,9 @@
     const place = { page, hash: heading.closest("section").id, title: section ? `${chapter}, ${section}` : chapter };
     try {
       localStorage.setItem(KEY, JSON.stringify(place));
-    } catch { /* the browser stores nothing */ }
+    } catch {
+      /* the browser stores nothing */
+    }
   };
 
   const offer = () => {

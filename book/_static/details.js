@@ -13,7 +13,9 @@
     const folds = own ? [own] : [];
     for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) folds.push(fold);
     const closed = folds.filter((fold) => !fold.open);
-    closed.forEach((fold) => { fold.open = true; });
+    closed.forEach((fold) => {
+      fold.open = true;
+    });
     if (closed.length) target.scrollIntoView();
   };
 
@@ -22,11 +24,15 @@
     try {
       if (performance.getEntriesByType("navigation")[0]?.type !== "navigate")
         for (const index of JSON.parse(sessionStorage.getItem(key)) ?? []) if (folds[index]) folds[index].open = true;
-    } catch { /* a browser that keeps nothing */ }
+    } catch {
+      /* a browser that keeps nothing */
+    }
     const write = () => {
       try {
         sessionStorage.setItem(key, JSON.stringify(folds.flatMap((fold, index) => (fold.open ? [index] : []))));
-      } catch { /* a browser that keeps nothing */ }
+      } catch {
+        /* a browser that keeps nothing */
+      }
     };
     addEventListener("pagehide", write);
     document.addEventListener("visibilitychange", write); // a phone may discard a hidden tab without another word
@@ -35,7 +41,9 @@
   const addButtons = (folds) => {
     for (const fold of folds.filter((fold) => fold.matches(".detail"))) {
       const end = Object.assign(document.createElement("p"), { className: "close-section" });
-      end.append(Object.assign(document.createElement("button"), { type: "button", textContent: "Close this section" }));
+      end.append(
+        Object.assign(document.createElement("button"), { type: "button", textContent: "Close this section" }),
+      );
       end.firstChild.addEventListener("click", () => {
         fold.open = false;
         fold.parentElement.scrollIntoView();
@@ -46,10 +54,14 @@
     const button = document.querySelector(".folds > button");
     if (!button) return;
     const allOpen = () => folds.every((fold) => fold.open);
-    const label = () => { button.textContent = `${allOpen() ? "Close" : "Open"} all folded parts`; };
+    const label = () => {
+      button.textContent = `${allOpen() ? "Close" : "Open"} all folded parts`;
+    };
     button.addEventListener("click", () => {
       const now = !allOpen();
-      folds.forEach((fold) => { fold.open = now; });
+      folds.forEach((fold) => {
+        fold.open = now;
+      });
     });
     document.addEventListener("toggle", label, true);
     label();

@@ -29,14 +29,16 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const offer = () => {
     if (!narrow.matches) return;
-    document.querySelectorAll(".bd-article figure:not(:has(.enlarge)) :is(img, svg.drawing)[width]").forEach((picture) => {
-      if (picture.closest(".attn-explore, .attn-view")) return; // the still picture of a figure that moves
-      const caption = picture.closest("figure").querySelector("figcaption");
-      if (!caption || parseFloat(picture.getAttribute("width")) < 1.25 * innerWidth) return;
-      const button = element("button", { type: "button", className: "enlarge" }, "Enlarge");
-      caption.append(button);
-      for (const place of [button, picture]) place.addEventListener("click", () => enlarge(picture));
-    });
+    document
+      .querySelectorAll(".bd-article figure:not(:has(.enlarge)) :is(img, svg.drawing)[width]")
+      .forEach((picture) => {
+        if (picture.closest(".attn-explore, .attn-view")) return; // the still picture of a figure that moves
+        const caption = picture.closest("figure").querySelector("figcaption");
+        if (!caption || parseFloat(picture.getAttribute("width")) < 1.25 * innerWidth) return;
+        const button = element("button", { type: "button", className: "enlarge" }, "Enlarge");
+        caption.append(button);
+        for (const place of [button, picture]) place.addEventListener("click", () => enlarge(picture));
+      });
   };
   offer();
   narrow.addEventListener("change", offer);

@@ -9,7 +9,8 @@ globalThis.attnFirstAnswer = (figure, first) => {
   const hide = (cell, yes) => cell.setAttribute("aria-pressed", yes);
 
   const draw = (t) => {
-    const row = cells[t], total = row.reduce((sum, cell) => sum + (hidden(cell) ? 0 : +cell.dataset.weight), 0);
+    const row = cells[t],
+      total = row.reduce((sum, cell) => sum + (hidden(cell) ? 0 : +cell.dataset.weight), 0);
     row.forEach((cell, s) => {
       const weight = hidden(cell) ? 0 : cell.dataset.weight / total;
       cell.textContent = hidden(cell) ? "–" : weight > 0.995 ? "1" : weight.toFixed(2).slice(1);
@@ -18,7 +19,8 @@ globalThis.attnFirstAnswer = (figure, first) => {
     });
     const left = row.filter((cell) => !hidden(cell)).length;
     if (!left) return `${names[t]} sees nothing: there is nothing to average.`;
-    return left === row.length ? `${names[t]} sees all six words again.`
+    return left === row.length
+      ? `${names[t]} sees all six words again.`
       : `${names[t]} sees ${left} of 6: each weight that is left is ${(1 / total).toFixed(2)} times what it was, and they add up to 1.`;
   };
   const toggle = (cell) => {
@@ -26,10 +28,14 @@ globalThis.attnFirstAnswer = (figure, first) => {
     said.textContent = draw(cells.findIndex((row) => row.includes(cell)));
   };
   const all = { future: (t, s) => s > t, show: () => false };
-  const tell = { future: "No word sees a later one: each takes only what it and the words before it give.", show: "Each row adds up to 1." };
+  const tell = {
+    future: "No word sees a later one: each takes only what it and the words before it give.",
+    show: "Each row adds up to 1.",
+  };
 
   const press = (event) => {
-    const button = event.target.closest("button"), what = button?.dataset.do;
+    const button = event.target.closest("button"),
+      what = button?.dataset.do;
     if (!button) return;
     if (!what) return void toggle(button);
     cells.forEach((row, t) => {
@@ -39,8 +45,11 @@ globalThis.attnFirstAnswer = (figure, first) => {
     said.textContent = tell[what];
   };
   const key = (event) => {
-    const t = cells.findIndex((row) => row.includes(event.target)), s = cells[t]?.indexOf(event.target);
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+    const t = cells.findIndex((row) => row.includes(event.target)),
+      s = cells[t]?.indexOf(event.target);
+    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
+      event.key
+    ] ?? [0, 0];
     const next = t < 0 ? null : cells[t + down]?.[s + right];
     if (!next || next === event.target) return;
     event.preventDefault();

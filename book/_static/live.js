@@ -21,7 +21,9 @@
     try {
       if (Object.keys(all).length) localStorage.setItem(KEY, JSON.stringify(all));
       else localStorage.removeItem(KEY);
-    } catch { /* a browser that keeps nothing: the page works all the same */ }
+    } catch {
+      /* a browser that keeps nothing: the page works all the same */
+    }
     show();
   };
 
@@ -32,10 +34,11 @@
     return made;
   };
   const chapterOf = (url) => /\/notebooks\/(\w+)\.html$/.exec(new URL(url, location.href).pathname)?.[1];
-  const exercises = () => [...document.querySelectorAll(".cell.tag_exercise")].map((cell) => ({
-    name: /check\.(\w+)\(/.exec(cell.querySelector("pre").textContent)?.[1],
-    heading: cell.closest("section").querySelector("h2, h3, h4"),
-  }));
+  const exercises = () =>
+    [...document.querySelectorAll(".cell.tag_exercise")].map((cell) => ({
+      name: /check\.(\w+)\(/.exec(cell.querySelector("pre").textContent)?.[1],
+      heading: cell.closest("section").querySelector("h2, h3, h4"),
+    }));
 
   /** Writes beside each chapter of the side bar, and at each exercise, what is kept. */
   const show = () => {
@@ -49,11 +52,13 @@
       link.append(mark);
     });
     const right = all[chapterOf(location.href)]?.right ?? [];
-    exercises().filter(({ name }) => right.includes(name)).forEach(({ heading }) => {
-      const mark = element("span", " ✓", { class: "exercises-right" });
-      mark.append(element("span", " right", { class: "visually-hidden" }));
-      heading.insertBefore(mark, heading.querySelector(".headerlink"));
-    });
+    exercises()
+      .filter(({ name }) => right.includes(name))
+      .forEach(({ heading }) => {
+        const mark = element("span", " ✓", { class: "exercises-right" });
+        mark.append(element("span", " right", { class: "visually-hidden" }));
+        heading.insertBefore(mark, heading.querySelector(".headerlink"));
+      });
     panel(all);
   };
 
@@ -63,8 +68,11 @@
     if (!place) return;
     const chapters = Object.entries(all).sort();
     const list = chapters.length ? element("ul", "") : element("p", "Nothing is kept in this browser yet.");
-    list.append(...chapters.map(([chapter, { right, of }]) =>
-      element("li", `Chapter ${parseInt(chapter, 10)}: ${right.length} of ${of} (${right.join(", ")})`)));
+    list.append(
+      ...chapters.map(([chapter, { right, of }]) =>
+        element("li", `Chapter ${parseInt(chapter, 10)}: ${right.length} of ${of} (${right.join(", ")})`),
+      ),
+    );
     const save = element("a", "Save as a file", {
       download: "attention-course-exercises.json",
       href: `data:application/json,${encodeURIComponent(JSON.stringify(all, null, 2))}`,
@@ -79,15 +87,21 @@
     clear.addEventListener("click", () => {
       if (confirm("Delete what this browser keeps about your exercises?")) write({});
     });
-    place.replaceChildren(list, ...(chapters.length ? [save, add, clear] : [add]), element("p", said, { role: "status" }));
+    place.replaceChildren(
+      list,
+      ...(chapters.length ? [save, add, clear] : [add]),
+      element("p", said, { role: "status" }),
+    );
   };
 
   /** Adds what another browser saved to what is kept here. */
   const bring = async (file) => {
     try {
       const saved = Object.entries(JSON.parse(await file.text()));
-      const whole = ([name, chapter]) => /^\d\d_\w+$/.test(name) && chapter.of >= chapter.right.length
-        && chapter.right.every((exercise) => /^\w+$/.test(exercise));
+      const whole = ([name, chapter]) =>
+        /^\d\d_\w+$/.test(name) &&
+        chapter.of >= chapter.right.length &&
+        chapter.right.every((exercise) => /^\w+$/.test(exercise));
       if (!saved.length || !saved.every(whole)) throw new Error();
       const all = read();
       for (const [name, { of, right }] of saved)
@@ -112,7 +126,10 @@
   const servedLive = async () => {
     if (script.dataset.binder) return true;
     if (!["localhost", "127.0.0.1", "[::1]"].includes(root.hostname)) return false;
-    return fetch(new URL("/live.json", root), { cache: "no-store" }).then(({ ok }) => ok, () => true);
+    return fetch(new URL("/live.json", root), { cache: "no-store" }).then(
+      ({ ok }) => ok,
+      () => true,
+    );
   };
 
   /** Loads what runs cells, and hands it the page; says so where that cannot be. */
@@ -125,11 +142,15 @@
       if (await servedLive()) {
         const cells = await import(new URL("_static/live/cells.js", root));
         await cells.begin({ root, binder: script.dataset.binder, button });
-      } else await new Promise((onload, onerror) => {
-        document.head.append(Object.assign(element("script", ""), { src: new URL("_static/live/nowhere.js", root), onload, onerror }));
-      });
+      } else
+        await new Promise((onload, onerror) => {
+          document.head.append(
+            Object.assign(element("script", ""), { src: new URL("_static/live/nowhere.js", root), onload, onerror }),
+          );
+        });
     } catch {
-      said.textContent = "What runs the cells could not be loaded. Look whether the network is there, or the server that shows this page, and press Live again.";
+      said.textContent =
+        "What runs the cells could not be loaded. Look whether the network is there, or the server that shows this page, and press Live again.";
     }
     button.disabled = false;
   };

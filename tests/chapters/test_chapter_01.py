@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from attn_course import AttendingTranslator, RecurrentTranslator, additive_attention
 from attn_course.data.dates import TGT_ALPHABET, Characters
 from attn_course.explore import decoder
-from attn_course.explore.looks import load, unpack
+from attn_course.explore.recorded_attention import load, unpack
 
 SEEDS = (0, 1, 2, 3, 4)
 B, T, S, D, DV = 3, 5, 7, 11, 2

@@ -20,8 +20,8 @@ from attn_course import (
     make_causal_mask,
     make_padding_mask,
 )
-from attn_course.explore import particles
-from attn_course.explore.looks import load
+from attn_course.explore import japanese_particles
+from attn_course.explore.recorded_attention import load
 
 B, H, T, S, E = 2, 3, 5, 7, 6
 D_IN, D_MEMORY = 11, 13
@@ -358,7 +358,7 @@ def test_the_figure_s_record_has_the_form_in_which_it_is_shipped(checkpoints):
     for part in ("exact", "written", "weights"):
         assert len(made[part]) == 2
         assert [len(row) for row in made[part]] == [len(row) for row in shipped[part][:2]]
-    assert particles(made).text.startswith("A translator in training")
+    assert japanese_particles(made).text.startswith("A translator in training")
 
 
 def test_without_places_word_order_is_lost(chapter, trained):

@@ -17,7 +17,7 @@ from read_chapters import ROOT
 
 from attn_course import KeyValueCache, SelfAttention, attend_block, attention, explore, make_causal_mask, plots, rotate
 from attn_course.decoding import Beam, SpecialIds, beam_search
-from attn_course.explore.looks import unpack
+from attn_course.explore.recorded_attention import unpack
 from attn_course.plots.js_bundle import scripts
 
 TOKENS = ["Your", "journey", "starts", "with", "one"]
@@ -32,12 +32,25 @@ RAIN = {  # the language of chapter 13
     ("it",): {"rains": 0.9, "■": 0.1},
     ("rain", "is"): {"falling": 0.7, "■": 0.3},
 }
-KINDS = ["lookup", "mask", "softmax", "split", "jobs", "scale", "clock", "einsum", "beam", "cache", "tiles", "order"]
-KINDS += ["decoder", "particles"]
+KINDS = [
+    "query_key_value",
+    "mask",
+    "softmax",
+    "split_heads",
+    "shared_head",
+    "scale",
+    "rotary",
+    "einsum",
+    "beam",
+    "cache",
+    "tiles",
+    "word_order",
+]
+KINDS += ["decoder", "japanese_particles"]
 
 
-def lookup(**words):
-    return explore.lookup(QUERY, KEYS, VALUES, TOKENS, **words)
+def query_key_value(**words):
+    return explore.query_key_value(QUERY, KEYS, VALUES, TOKENS, **words)
 
 
 def mask():
@@ -48,20 +61,20 @@ def softmax():
     return explore.softmax(SCORES[0], TOKENS, VALUES)
 
 
-def split():
-    return explore.split(3, 2, 2)
+def split_heads():
+    return explore.split_heads(3, 2, 2)
 
 
-def jobs():
-    return explore.jobs(["dog", "cat"], [9, 12])
+def shared_head():
+    return explore.shared_head(["dog", "cat"], [9, 12])
 
 
 def scale():
     return explore.scale(ROWS)
 
 
-def clock():
-    return explore.clock(4, base=16.0, query=3, key=1)
+def rotary():
+    return explore.rotary(4, base=16.0, query=3, key=1)
 
 
 def einsum():
@@ -80,19 +93,34 @@ def tiles():
     return explore.tiles()
 
 
-def order():
-    return explore.order(VALUES, TOKENS)
+def word_order():
+    return explore.word_order(VALUES, TOKENS)
 
 
 def decoder():
     return explore.decoder()
 
 
-def particles():
-    return explore.particles()
+def japanese_particles():
+    return explore.japanese_particles()
 
 
-ALL = [lookup, mask, softmax, split, jobs, scale, clock, einsum, beam, cache, tiles, order, decoder, particles]
+ALL = [
+    query_key_value,
+    mask,
+    softmax,
+    split_heads,
+    shared_head,
+    scale,
+    rotary,
+    einsum,
+    beam,
+    cache,
+    tiles,
+    word_order,
+    decoder,
+    japanese_particles,
+]
 
 
 def data_of(figure):
@@ -109,9 +137,9 @@ def test_a_figure_is_html_a_picture_and_text(make):
     assert data["text/html"].startswith('<div class="attn-explore" data-kind="')
     assert data["text/plain"] == repr(make()) == make().text
     assert len(data["image/svg+xml"].encode()) <= 12_000
-    recorded = make in (decoder, particles)
+    recorded = make in (decoder, japanese_particles)
     assert len(data["text/html"].encode()) <= (60_000 if recorded else 40_000)
-    assert len(gzip.compress(data["text/html"].encode())) <= 16_000
+    assert len(gzip.compress(data["text/html"].encode())) <= 18_000
     outside = set(re.findall(r"\b\w+:(?://|image)[^'\"\s,;]*", data["text/html"]))
     assert outside <= {"http://www.w3.org/2000/svg", "data:image/svg+xml"}
 
@@ -121,19 +149,19 @@ def test_a_figure_asks_before_it_answers(make):
     figure = make()
     told = data_of(figure)
     assert 0 <= told["right"] < len(told["options"]) >= 2
-    assert figure.text.endswith(told["told"])
+    assert figure.text.endswith(told["answer"])
 
 
 WITH_A_NAME = {
-    "lookup": lambda name: explore.lookup(QUERY, KEYS, VALUES, [name, *TOKENS[1:]], name=name),
+    "query_key_value": lambda name: explore.query_key_value(QUERY, KEYS, VALUES, [name, *TOKENS[1:]], name=name),
     "mask": lambda name: explore.mask(SCORES, [name, *TOKENS[1:]]),
     "softmax": lambda name: explore.softmax(SCORES[0], [name, *TOKENS[1:]]),
-    "jobs": lambda name: explore.jobs([name, "cat"], [9, 12]),
+    "shared_head": lambda name: explore.shared_head([name, "cat"], [9, 12]),
     "beam": lambda name: explore.beam(
         {(): {name: 0.7, "b": 0.2, "■": 0.1}, (name,): {"c": 0.55, "d": 0.45}, (name, "c"): {"e": 1.0}}
     ),
     "cache": lambda name: explore.cache(*VECTORS, [name, *TOKENS[1:]]),
-    "order": lambda name: explore.order(VALUES, [name, *TOKENS[1:]]),
+    "word_order": lambda name: explore.word_order(VALUES, [name, *TOKENS[1:]]),
     "induction": lambda name: plots.induction([name[0], "B", name[0]], behind="B"),
 }
 
@@ -151,7 +179,7 @@ def test_a_name_stays_on_its_line_and_can_be_stored(kind):
 
 def test_noise_below_the_last_digit_changes_no_byte():
     noise = 1e-7 * torch.rand(5, 2, generator=GENERATOR)
-    assert explore.lookup(QUERY + 1e-7, KEYS + noise, VALUES - noise, TOKENS).html == lookup().html
+    assert explore.query_key_value(QUERY + 1e-7, KEYS + noise, VALUES - noise, TOKENS).html == query_key_value().html
     assert explore.mask(SCORES + 1e-7, TOKENS).html == mask().html
     assert explore.softmax(SCORES[0] - 1e-7, TOKENS, VALUES).html == softmax().html
 
@@ -166,7 +194,7 @@ def test_all_scripts_together_are_small():
 
 def test_the_text_holds_the_numbers_that_the_package_computes():
     out, weights = attention(QUERY[None].double(), KEYS.double(), VALUES.double())
-    lines = lookup().text.splitlines()
+    lines = query_key_value().text.splitlines()
     for line, token, weight in zip(lines[1:6], TOKENS, weights[0], strict=True):
         assert line.startswith(token)
         assert line.endswith(f"weight {weight:.4f}")
@@ -189,17 +217,23 @@ def test_a_wheel_holds_the_scripts_and_styles(tmp_path):
 
 
 MISTAKES = [
-    (lambda: explore.lookup(KEYS[:3, :1], KEYS, VALUES, TOKENS), r"query of shape \(3, 1\) must be one vector of two"),
-    (lambda: explore.lookup(QUERY, KEYS, VALUES[:4], TOKENS), r"values of shape \(4, 2\) .* each of the 5 tokens"),
+    (
+        lambda: explore.query_key_value(KEYS[:3, :1], KEYS, VALUES, TOKENS),
+        r"query of shape \(3, 1\) must be one vector of two",
+    ),
+    (
+        lambda: explore.query_key_value(QUERY, KEYS, VALUES[:4], TOKENS),
+        r"values of shape \(4, 2\) .* each of the 5 tokens",
+    ),
     (lambda: explore.mask(SCORES[:4], TOKENS), r"scores of shape \(4, 5\) must be one row and one column"),
     (lambda: explore.mask(torch.zeros(9, 9), list("abcdefghi")), r"tokens \(9\) must be 2 to 8"),
     (lambda: explore.softmax(SCORES, TOKENS), r"scores of shape \(5, 5\) must be one for each of the 5 tokens"),
     (lambda: explore.softmax([0.0, math.inf], ["a", "b"]), r"scores \[0.0, inf\] must be finite"),
     (lambda: explore.softmax(SCORES[0], TOKENS, VALUES.T), r"values of shape \(2, 5\) must be a row for each"),
     (lambda: explore.scale(SCORES[0]), r"scores of shape \(5,\) must be a table of 2 to 100 rows"),
-    (lambda: explore.clock(5), r"head_dim \(5\) must be 2, 4, 6 or 8"),
-    (lambda: explore.clock(4, base=1.0), r"base \(1\) must be from 1.6 to 10,000"),
-    (lambda: explore.clock(4, query=65), r"query \(65\) and key \(1\) must be positions from 0 to 64"),
+    (lambda: explore.rotary(5), r"head_dim \(5\) must be 2, 4, 6 or 8"),
+    (lambda: explore.rotary(4, base=1.0), r"base \(1\) must be from 1.6 to 10,000"),
+    (lambda: explore.rotary(4, query=65), r"query \(65\) and key \(1\) must be positions from 0 to 64"),
     (lambda: explore.einsum(KEYS, VALUES.T), r"q of shape \(5, 2\) and k of shape \(2, 5\) must be \(T, D\)"),
     (lambda: explore.einsum(KEYS, KEYS), r"T \(5\) must be below S \(5\)"),
     (lambda: explore.beam({(): {"a": 0.5}}), r"after \(\) have the probabilities \[0.5\]: .* sum to 1, not to 0.5"),
@@ -212,18 +246,23 @@ MISTAKES = [
     (lambda: explore.cache(KEYS, KEYS, VALUES, TOKENS, written=5), r"written \(5\) must be from 2 to 4"),
     (lambda: explore.tiles(torch.ones(7, 3), [1, 2, 3]), r"powers of shape \(7, 3\) must be a table of 2 to 6 queries"),
     (lambda: explore.tiles([[0, 1], [2, 3]], [1, 2]), r"powers from 0 to 3 must be above 0"),
-    (lambda: explore.order(VALUES, TOKENS[:4]), r"x of shape \(5, 2\) must be a vector .* each of the 4 tokens"),
-    (lambda: explore.split(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
-    (lambda: explore.jobs(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
+    (lambda: explore.word_order(VALUES, TOKENS[:4]), r"x of shape \(5, 2\) must be a vector .* each of the 4 tokens"),
+    (lambda: explore.split_heads(3, 1, 4), r"num_heads \(1\) .* must be 2 to 5, 2 to 4 and 1 to 4"),
+    (lambda: explore.shared_head(["dog"], [9]), r"words \['dog'\] and speeds \[9\] must be two words"),
     (lambda: explore.decoder(changed(decoder, steps=[0, 100])), r"a record of 2 steps must hold as many checkpoints"),
     (lambda: explore.decoder(changed(decoder, steps=[100])), r"steps \[100\] must be two or more, and rise"),
     (
         lambda: explore.decoder(changed(decoder, texts=[["a", "2021"], *data_of(decoder())["texts"][1:]])),
         r"weights of shape \(\d+, 9\) must be a row for each character of '.*' and a column for each of 'a'",
     ),
-    (lambda: explore.particles(changed(particles, exact=[[1, 0]])), r"must hold as many checkpoints, not 1"),
     (
-        lambda: explore.particles(changed(particles, sentences=[{"right": "a", "japanese": ["が", "を"]}] * 3)),
+        lambda: explore.japanese_particles(changed(japanese_particles, exact=[[1, 0]])),
+        r"must hold as many checkpoints, not 1",
+    ),
+    (
+        lambda: explore.japanese_particles(
+            changed(japanese_particles, sentences=[{"right": "a", "japanese": ["が", "を"]}] * 3)
+        ),
         r"weights of shape \(\d+, 5\) at step 0 must have a column for each word of が",
     ),
     (lambda: unpack(["0x"]), r"must be made of two digits, points and #, not '0x'"),
@@ -286,17 +325,17 @@ def test_view_puts_other_numbers_into_the_same_shape():
     wide = 10 * torch.arange(3)[:, None] + torch.arange(4)
     assert wide.view(2, 3, 2)[1, 0].tolist() == [12, 13]
     assert wide.view(3, 2, 2).transpose(0, 1)[1, 0].tolist() == [2, 3]
-    assert "`wide.view(2, 3, 2)[1, 0]` is 12 and 13" in split().text
-    assert "`wide.view(3, 2, 2).transpose(0, 1)[1, 0]` is 2 and 3" in split().text
+    assert "`wide.view(2, 3, 2)[1, 0]` is 12 and 13" in split_heads().text
+    assert "`wide.view(3, 2, 2).transpose(0, 1)[1, 0]` is 2 and 3" in split_heads().text
 
 
 def test_the_two_errors_of_one_head_add_up_to_the_same():
-    told = re.search(r"`(abs.*?)` is 3 for", jobs().text)[1]
+    told = re.search(r"`(abs.*?)` is 3 for", shared_head().text)[1]
     assert {round(eval(told, {"w": w / 16}), 12) for w in range(17)} == {3}
 
 
 def test_a_beam_misses_a_sentence_that_was_still_on_its_way():
-    told = data_of(beam())["told"]
+    told = data_of(beam())["answer"]
     assert "`search(by_table, 4)[3]` holds `('■',)`, and `everything[3]` holds `('rain', 'is', 'falling', '■')`" in told
     found = found_by_the_package(4)
     assert [words for words, _ in found][:4][3] == ("■",)
@@ -310,7 +349,7 @@ def test_a_beam_misses_a_sentence_that_was_still_on_its_way():
 
 
 def test_the_recorded_weights_are_shares_and_stand_beside_what_was_written():
-    dates, orders = data_of(decoder()), data_of(particles())
+    dates, orders = data_of(decoder()), data_of(japanese_particles())
     texts = [text for text, _ in dates["texts"]]
     words = [text.split() for sentence in orders["sentences"] for text in sentence["japanese"]]
     looks = [(rows, text) for step in dates["weights"] for rows, text in zip(step, texts, strict=True)]
@@ -349,7 +388,7 @@ def test_one_vector_learns_later_than_attention_and_loses_long_texts():
 
 
 def test_the_translator_has_full_marks_in_one_order_and_hardly_any_in_the_other():
-    told = data_of(particles())
+    told = data_of(japanese_particles())
     assert told["steps"][-1] == 490
     assert told["exact"][-1][0] == 1.0
     assert told["exact"][-1][1] < 0.15
@@ -644,7 +683,7 @@ def numbers(cells):
 
 
 def wait_for(tab, kind, text):
-    part(tab, kind).locator(".said", has_text=text).wait_for()
+    part(tab, kind).locator(".status", has_text=text).wait_for()
 
 
 def slide(tab, label, value):
@@ -659,55 +698,55 @@ def query_of(tab):
 
 
 def test_a_query_that_is_dragged_takes_scores_weights_and_context_along(shown):
-    tab = shown(lookup(name="journey"))
+    tab = shown(query_key_value(name="journey"))
     grip = tab.get_by_role("slider", name="query of journey").locator(".dot").bounding_box()
     x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
     tab.mouse.move(x, y)
     tab.mouse.down()
     tab.mouse.move(x - 30, y + 45, steps=4)
     tab.mouse.up()
-    wait_for(tab, "lookup", "You changed the query: the scores and weights changed, the values did not.")
+    wait_for(tab, "query_key_value", "You changed the query: the scores and weights changed, the values did not.")
     moved = query_of(tab)
     assert moved[0] < QUERY[0] - 0.2
     assert moved[1] < QUERY[1] - 0.3
     out, weights = attention(moved[None], KEYS, VALUES)
-    assert numbers(part(tab, "lookup").locator(".bar")) == pytest.approx(weights[0].tolist(), abs=0.006)
-    said = part(tab, "lookup").locator(".said").inner_text()
+    assert numbers(part(tab, "query_key_value").locator(".bar")) == pytest.approx(weights[0].tolist(), abs=0.006)
+    said = part(tab, "query_key_value").locator(".status").inner_text()
     context = [float(x.replace("−", "-")) for x in re.search(r"\((.*)\)", said)[1].split(", ")]
     assert context == pytest.approx(out[0].tolist(), abs=0.01)
 
 
 def test_the_arrow_keys_move_a_point(shown):
-    tab = shown(lookup(name="journey"))
+    tab = shown(query_key_value(name="journey"))
     before = query_of(tab)
     tab.get_by_role("slider", name="query of journey").focus()
     tab.keyboard.press("ArrowUp")
     tab.keyboard.press("Shift+ArrowLeft")
-    wait_for(tab, "lookup", "You changed the query")
+    wait_for(tab, "query_key_value", "You changed the query")
     across, up = (query_of(tab) - before).tolist()
     assert up > 0.01
     assert across == pytest.approx(-5 * up, abs=0.03)
 
 
 def test_a_value_moves_no_weight(shown):
-    tab = shown(lookup())
-    before = numbers(part(tab, "lookup").locator(".bar"))
+    tab = shown(query_key_value())
+    before = numbers(part(tab, "query_key_value").locator(".bar"))
     tab.get_by_role("slider", name="value of starts").focus()
     tab.keyboard.press("Shift+ArrowRight")
-    wait_for(tab, "lookup", "You moved the value of starts: no score and no weight changed.")
-    assert numbers(part(tab, "lookup").locator(".bar")) == before
+    wait_for(tab, "query_key_value", "You moved the value of starts: no score and no weight changed.")
+    assert numbers(part(tab, "query_key_value").locator(".bar")) == before
 
 
 def test_the_answer_comes_after_the_guess_and_the_look(shown):
-    tab = shown(lookup())
-    told = part(tab, "lookup").locator(".told")
+    tab = shown(query_key_value())
+    told = part(tab, "query_key_value").locator(".answer-text")
     slide(tab, "Length of the query", 1.5)
-    wait_for(tab, "lookup", "You changed the length of the query")
+    wait_for(tab, "query_key_value", "You changed the length of the query")
     assert not told.is_visible()
     tab.get_by_role("button", name="Start again").click()
     tab.get_by_label("Anywhere: a longer query fetches more.").check()
-    assert part(tab, "lookup").locator(".then").is_visible()
-    wait_for(tab, "lookup", "the context is")
+    assert part(tab, "query_key_value").locator(".task").is_visible()
+    wait_for(tab, "query_key_value", "the context is")
     slide(tab, "Length of the query", 1.5)
     told.wait_for()
     assert told.inner_text().startswith("Not what you guessed. A query fetches nothing itself.")
@@ -723,7 +762,9 @@ def filled(tab):
 
 
 def test_a_finger_drags_a_query_and_not_the_page(shown):
-    tab = shown(lookup(name="journey"), "<p style='height: 2000px'>More to read.</p>", width=390, has_touch=True)
+    tab = shown(
+        query_key_value(name="journey"), "<p style='height: 2000px'>More to read.</p>", width=390, has_touch=True
+    )
     grip = tab.get_by_role("slider", name="query of journey").locator(".dot")
     grip.scroll_into_view_if_needed()
     box, scrolled, before = grip.bounding_box(), tab.evaluate("scrollY"), query_of(tab)
@@ -733,7 +774,7 @@ def test_a_finger_drags_a_query_and_not_the_page(shown):
     for kind, points in [*touches, ("touchEnd", [])]:
         touch = {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]}
         finger.send("Input.dispatchTouchEvent", touch)
-    wait_for(tab, "lookup", "You changed the query: the scores and weights changed, the values did not.")
+    wait_for(tab, "query_key_value", "You changed the query: the scores and weights changed, the values did not.")
     across, up = (query_of(tab) - before).tolist()
     assert across < -0.3
     assert up == pytest.approx(1.75 * across, rel=0.25)  # as far down as the finger went
@@ -817,27 +858,29 @@ def test_a_single_score_is_moved_by_keys(shown):
 
 
 def test_view_takes_one_step_and_mixes_the_heads(shown):
-    tab = shown(split())
+    tab = shown(split_heads())
     tab.get_by_label("view(2, 3, 2)").check()
     tab.get_by_role("button", name="Next step").click()
-    wait_for(tab, "split", "Row 0 of head 1 holds 12 and 13. 4 of 12 numbers are in a head that does not own them.")
-    assert part(tab, "split").locator(".astray").all_text_contents() == ["2", "3", "20", "21"]
+    wait_for(
+        tab, "split_heads", "Row 0 of head 1 holds 12 and 13. 4 of 12 numbers are in a head that does not own them."
+    )
+    assert part(tab, "split_heads").locator(".astray").all_text_contents() == ["2", "3", "20", "21"]
     tab.get_by_label("cut, then transpose").check()
-    wait_for(tab, "split", "Each row is cut into pieces")
+    wait_for(tab, "split_heads", "Each row is cut into pieces")
     tab.get_by_role("button", name="Next step").click()
-    wait_for(tab, "split", "Row 0 of head 1 holds 2 and 3. Every number is in the head that owns its column.")
+    wait_for(tab, "split_heads", "Row 0 of head 1 holds 2 and 3. Every number is in the head that owns its column.")
 
 
 def test_one_head_shares_its_weight_and_two_need_not(shown):
-    tab = shown(jobs())
+    tab = shown(shared_head())
     slide(tab, "First head: weight of dog", 0.75)
-    wait_for(tab, "jobs", "Off by 0.75 for the dog and 2.25 for the cat, together 3.00.")
+    wait_for(tab, "shared_head", "Off by 0.75 for the dog and 2.25 for the cat, together 3.00.")
     slide(tab, "Numbers that one head reports", 3)
-    wait_for(tab, "jobs", "Its 3 numbers have one row of weights")
+    wait_for(tab, "shared_head", "Its 3 numbers have one row of weights")
     tab.get_by_role("radio", name="two").check()
     slide(tab, "First head: weight of dog", 0)
     slide(tab, "Second head: weight of dog", 1)
-    wait_for(tab, "jobs", "Off by 0.00 for the dog and 0.00 for the cat, together 0.00.")
+    wait_for(tab, "shared_head", "Off by 0.00 for the dog and 0.00 for the cat, together 0.00.")
 
 
 @pytest.mark.parametrize(
@@ -863,18 +906,18 @@ def test_width_and_scale_decide_how_soft_rows_are_and_what_comes_back(shown, by,
 
 
 def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
-    tab = shown(clock())
+    tab = shown(rotary())
     turned = rotate(torch.tensor([[1.0, 0.0] * 2] * 65).double(), base=16.0)
     scores = turned @ turned.mT
-    wait_for(tab, "clock", f"Positions 3 and 1: the score is {scores[3, 1]:.3f}, at distance 2.")
+    wait_for(tab, "rotary", f"Positions 3 and 1: the score is {scores[3, 1]:.3f}, at distance 2.")
     slide(tab, "Both moved on by", 40)
-    wait_for(tab, "clock", f"Positions 43 and 41: the score is {scores[43, 41]:.3f}, at distance 2.")
+    wait_for(tab, "rotary", f"Positions 43 and 41: the score is {scores[43, 41]:.3f}, at distance 2.")
     slide(tab, "Both moved on by", 0)
     slide(tab, "Position of the query", 6)
     higher = next(d for d in range(6, 65) if scores[d, 0] > scores[6, 1] + 0.005)
     said = f"Positions 6 and 1: the score is {scores[6, 1]:.3f}".replace("-", "−")
-    wait_for(tab, "clock", f"{said}, at distance 5. It is higher again at distance {higher}.")
-    assert part(tab, "clock").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
+    wait_for(tab, "rotary", f"{said}, at distance 5. It is higher again at distance {higher}.")
+    assert part(tab, "rotary").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
 
 
 def test_a_search_is_stepped_through_to_its_end(shown):
@@ -898,7 +941,9 @@ def test_a_search_is_stepped_through_to_its_end(shown):
     tab.get_by_role("slider", name="Step").focus()
     tab.keyboard.press("End")
     wait_for(tab, "beam", "The search is over. It missed rain is falling ■ (0.1225).")
-    assert part(tab, "beam").locator(".told").inner_text().startswith("Not what you guessed. A beam keeps the best")
+    assert (
+        part(tab, "beam").locator(".answer-text").inner_text().startswith("Not what you guessed. A beam keeps the best")
+    )
 
 
 def test_what_is_taken_back_is_left_behind_and_written_over(shown):
@@ -918,7 +963,7 @@ def test_what_is_taken_back_is_left_behind_and_written_over(shown):
     said = part(tab, "cache").locator(".out").inner_text().replace("−", "-")
     assert [float(x) for x in re.findall(r"-?\d\.\d+", said)] == pytest.approx(out[2].tolist(), abs=6e-4)
     assert "4 with the cache, 9 without" in part(tab, "cache").locator(".count").inner_text()
-    part(tab, "cache").locator(".told").wait_for()
+    part(tab, "cache").locator(".answer-text").wait_for()
     for _ in range(4):
         tab.get_by_role("button", name="one", exact=True).click()
     wait_for(tab, "cache", "7 tokens do not fit into 6 places: nothing was written. Length 6 of 6")
@@ -948,14 +993,14 @@ def test_tiles_agree_with_the_softmax_unless_nothing_shrinks(shown):
 
 def contexts_of(tab, columns=2):
     """Words and context vectors as they stand under each other."""
-    rows = part(tab, "order").locator("tbody tr")
+    rows = part(tab, "word_order").locator("tbody tr")
     table = rows.locator("td:not(.place, .change)")
     words = rows.locator("button").all_inner_texts()
     return words, torch.tensor(numbers(table)).view(len(words), columns)
 
 
 def test_contexts_go_along_with_their_words_until_they_know_their_places(shown):
-    tab = shown(order())
+    tab = shown(word_order())
     context, _ = attention(VALUES * math.sqrt(2), VALUES, VALUES)
     grip = tab.get_by_role("button", name="one, place 4")
     box, first = grip.bounding_box(), tab.get_by_role("button", name="Your, place 0").bounding_box()
@@ -965,18 +1010,18 @@ def test_contexts_go_along_with_their_words_until_they_know_their_places(shown):
         tab.mouse.move(box["x"] + 20, box["y"] + 10 + step / 6 * (first["y"] - box["y"]))
         tab.wait_for_timeout(40)  # rows change places while the mouse is down
     tab.mouse.up()
-    wait_for(tab, "order", "one Your journey starts with: every word has the context vector that it had.")
+    wait_for(tab, "word_order", "one Your journey starts with: every word has the context vector that it had.")
     tab.get_by_role("button", name="journey, place 2").focus()
     tab.keyboard.press("ArrowDown")
-    wait_for(tab, "order", "one Your starts journey with: every word")
+    wait_for(tab, "word_order", "one Your starts journey with: every word")
     tab.keyboard.press("ArrowDown")  # the word that moved is still the one that is held
-    wait_for(tab, "order", "one Your starts with journey: every word")
+    wait_for(tab, "word_order", "one Your starts with journey: every word")
     words, found = contexts_of(tab)
     new = [4, 0, 2, 3, 1]
     assert words == [TOKENS[i] for i in new]
     torch.testing.assert_close(found, context[new], atol=6e-4, rtol=0)
-    part(tab, "order").locator("input[value=yes]").check()
-    wait_for(tab, "order", "context vectors have moved by up to")
+    part(tab, "word_order").locator("input[value=yes]").check()
+    wait_for(tab, "word_order", "context vectors have moved by up to")
     told = VALUES[new] + 0.2 * torch.arange(5)[:, None]
     torch.testing.assert_close(contexts_of(tab)[1], attention(told * math.sqrt(2), told, told)[0], atol=6e-4, rtol=0)
 
@@ -1011,7 +1056,9 @@ def test_a_date_is_written_character_by_character_with_a_look_before_each(shown)
     tab.keyboard.press("Home")
     wait_for(tab, "decoder", "at no character with a weight of 0.1 or more")
     assert max(weights_of(tab, "decoder")) < 0.1
-    assert part(tab, "decoder").locator(".told").inner_text().startswith("Your guess is right. Nobody programmed")
+    assert (
+        part(tab, "decoder").locator(".answer-text").inner_text().startswith("Your guess is right. Nobody programmed")
+    )
 
 
 def test_without_attention_there_is_nothing_to_look_at_and_long_texts_break(shown):
@@ -1038,20 +1085,29 @@ def test_without_attention_there_is_nothing_to_look_at_and_long_texts_break(show
 
 
 def test_the_object_first_is_taken_for_the_subject(shown):
-    tab = shown(particles())
-    told = data_of(particles())
+    tab = shown(japanese_particles())
+    told = data_of(japanese_particles())
     tab.get_by_label("Nearly all: が and を still say who does what.").check()
-    wait_for(tab, "particles", "becomes “cats chased dogs”, which is right.")
-    part(tab, "particles").locator("input[value=object]").check()
-    wait_for(tab, "particles", "where “cats chased dogs” is right. “dogs” looks most at “犬”")
-    bars = numbers(part(tab, "particles").locator(".bar"))
+    wait_for(tab, "japanese_particles", "becomes “cats chased dogs”, which is right.")
+    part(tab, "japanese_particles").locator("input[value=object]").check()
+    wait_for(tab, "japanese_particles", "where “cats chased dogs” is right. “dogs” looks most at “犬”")
+    bars = numbers(part(tab, "japanese_particles").locator(".bar"))
     assert bars == pytest.approx(told["exact"][-1], abs=0.005)
-    assert part(tab, "particles").locator(".told").inner_text().startswith("Not what you guessed. Only 25 of")
+    assert (
+        part(tab, "japanese_particles")
+        .locator(".answer-text")
+        .inner_text()
+        .startswith("Not what you guessed. Only 25 of")
+    )
     slide(tab, "Training step", 0)
-    wait_for(tab, "particles", "Right of 400 new sentences: 0.00 with the subject first, 0.00 with the object first.")
-    part(tab, "particles").locator("input[name=sentence][value='2']").check()
-    wait_for(tab, "particles", "Step 0, object first: 昨日 小さい 猿 を 馬 が 一緒に 運んだ becomes")
-    assert part(tab, "particles").locator(".chart .gloss").all_text_contents()[:2] == ["yesterday", "small"]
+    wait_for(
+        tab,
+        "japanese_particles",
+        "Right of 400 new sentences: 0.00 with the subject first, 0.00 with the object first.",
+    )
+    part(tab, "japanese_particles").locator("input[name=sentence][value='2']").check()
+    wait_for(tab, "japanese_particles", "Step 0, object first: 昨日 小さい 猿 を 馬 が 一緒に 運んだ becomes")
+    assert part(tab, "japanese_particles").locator(".chart .gloss").all_text_contents()[:2] == ["yesterday", "small"]
 
 
 # ---------------------------------------------------------------- on a page
@@ -1060,9 +1116,9 @@ WEBSITE = '<script>document.documentElement.dataset.content_root = "../"</script
 
 
 def test_the_website_keeps_the_state_in_its_address(shown):
-    tab = shown(WEBSITE, jobs(), softmax())
+    tab = shown(WEBSITE, shared_head(), softmax())
     slide(tab, "First head: weight of dog", 0.25)
-    tab.wait_for_url("**#explore-jobs?dog=0.25")
+    tab.wait_for_url("**#explore-shared_head?dog=0.25")
     tab.evaluate("location.hash = 'explore-softmax?heat=-1&shift=5000&scores=nonsense&__proto__=1'")
     wait_for(tab, "softmax", "Without the maximum: NaN.")
     assert tab.get_by_role("slider", name="Added to all scores").input_value() == "200"  # as far as it goes
@@ -1070,18 +1126,18 @@ def test_the_website_keeps_the_state_in_its_address(shown):
 
 
 def test_elsewhere_the_address_is_left_alone(shown):
-    tab = shown(jobs())
+    tab = shown(shared_head())
     slide(tab, "First head: weight of dog", 0.25)
-    wait_for(tab, "jobs", "together 3.00")
+    wait_for(tab, "shared_head", "together 3.00")
     assert "#" not in tab.url
 
 
 def test_an_address_opens_the_detail_that_the_figure_is_folded_in(shown):
-    tab = shown(WEBSITE, f"<details><summary>A detail</summary>{jobs().html}</details>")
-    assert not part(tab, "jobs").is_visible()
-    tab.evaluate("location.hash = 'explore-jobs?dog=1'")
-    part(tab, "jobs").locator(".said", has_text="Off by 0.00 for the dog").wait_for()
-    assert part(tab, "jobs").is_visible()
+    tab = shown(WEBSITE, f"<details><summary>A detail</summary>{shared_head().html}</details>")
+    assert not part(tab, "shared_head").is_visible()
+    tab.evaluate("location.hash = 'explore-shared_head?dog=1'")
+    part(tab, "shared_head").locator(".status", has_text="Off by 0.00 for the dog").wait_for()
+    assert part(tab, "shared_head").is_visible()
 
 
 def test_figures_share_a_page_and_one_copy_of_their_scripts_is_enough(shown):
@@ -1091,29 +1147,29 @@ def test_figures_share_a_page_and_one_copy_of_their_scripts_is_enough(shown):
         return "" if script[0] in seen else seen.add(script[0]) or script[0]
 
     texts = [re.sub(r"<script data-explore>.*?</script>", first, make().html, flags=re.DOTALL) for make in ALL]
-    twice = jobs().html.split("<script data-explore>")[0] + "</div>"
+    twice = shared_head().html.split("<script data-explore>")[0] + "</div>"
     tab = shown(WEBSITE, *texts, twice)
-    for kind in [*KINDS, "jobs-2"]:
-        assert part(tab, kind).locator(".said").inner_text() != ""
+    for kind in [*KINDS, "shared_head-2"]:
+        assert part(tab, kind).locator(".status").inner_text() != ""
     ids = tab.locator(".attn-explore").evaluate_all("es => es.map((e) => e.id)")
     assert len(set(ids)) == len(KINDS) + 1
-    tab.evaluate("location.hash = 'explore-jobs-2?dog=1'")  # of two of a kind, an address names one
-    wait_for(tab, "jobs-2", "Off by 0.00 for the dog")
-    assert "Off by 0.00" not in part(tab, "jobs").locator(".said").inner_text()
+    tab.evaluate("location.hash = 'explore-shared_head-2?dog=1'")  # of two of a kind, an address names one
+    wait_for(tab, "shared_head-2", "Off by 0.00 for the dog")
+    assert "Off by 0.00" not in part(tab, "shared_head").locator(".status").inner_text()
 
 
 def test_while_a_key_is_held_a_figure_keeps_its_height_and_lets_go_afterwards(shown):
-    tab = shown(clock())
-    host, slider = part(tab, "clock"), part(tab, "clock").locator("input[type=range]").first
+    tab = shown(rotary())
+    host, slider = part(tab, "rotary"), part(tab, "rotary").locator("input[type=range]").first
     held = "e => [e.style.contain, e.style.height]"
     high = host.evaluate("e => e.getBoundingClientRect().height")
     slider.press("ArrowRight")
-    wait_for(tab, "clock", "Positions 4 and 1")
+    wait_for(tab, "rotary", "Positions 4 and 1")
     assert host.evaluate(held) == ["", ""]
     # Looked at in the page while the key is held: on a busy machine a later look would come after it has let go.
     contain, height = slider.evaluate(
         """async (input) => {
-          const style = document.getElementById("explore-clock").style;
+          const style = document.getElementById("explore-rotary").style;
           let seen = ["", ""];
           for (const x of [5, 6, 7]) {
             input.value = x;
@@ -1126,7 +1182,7 @@ def test_while_a_key_is_held_a_figure_keeps_its_height_and_lets_go_afterwards(sh
     )
     assert set(contain.split()) == {"size", "layout"}
     assert float(height.removesuffix("px")) == pytest.approx(high, abs=60)
-    wait_for(tab, "clock", "Positions 7 and 1")
+    wait_for(tab, "rotary", "Positions 7 and 1")
     assert host.evaluate(held) == ["", ""]
 
 
@@ -1160,7 +1216,7 @@ def test_a_token_is_never_markup(shown):
     tab = shown(
         explore.mask(table, tokens),
         explore.softmax(table[0], tokens),
-        explore.lookup(table[0, :2], table[:, :2], table[:, :2], tokens, name="<i>me</i>"),
+        explore.query_key_value(table[0, :2], table[:, :2], table[:, :2], tokens, name="<i>me</i>"),
     )
     assert tab.evaluate("window.pwned") is None
     assert grid(tab, 0).get_by_role("rowheader").nth(0).inner_text() == "<b>bold</b>"
@@ -1169,18 +1225,19 @@ def test_a_token_is_never_markup(shown):
 def test_reduced_motion_is_respected(shown):
     moves = "e => getComputedStyle(e).transitionDuration"
     for wish, time in (("reduce", "0s"), ("no-preference", "0.6s")):
-        tab = shown(split(), reduced_motion=wish)
-        assert part(tab, "split").locator(".number").first.evaluate(moves) == time
+        tab = shown(split_heads(), reduced_motion=wish)
+        assert part(tab, "split_heads").locator(".number").first.evaluate(moves) == time
 
 
 # What a reader tries first, and what the figure then says: where to press, how far to drag, and a part of the sentence.
 GESTURES = {
     "softmax": (softmax, "td.bar:not(.naive)", (0.2, 0.5), (0.9, 0.5), "leads the second by"),
-    "jobs": (jobs, ".answer.head0", (0.5, 0.5), (-4.0, 0.5), "Off by"),
-    "clock": (clock, ".clock svg", (0.95, 0.4), (0.5, 0.05), "at distance"),
-    "score by distance": (clock, ".card.wide svg", (0.1, 0.5), (0.8, 0.5), "at distance"),
+    "shared_head": (shared_head, ".answer.head0", (0.5, 0.5), (-4.0, 0.5), "Off by"),
+    "rotary": (rotary, ".clock svg", (0.95, 0.4), (0.5, 0.05), "at distance"),
+    "score by distance": (rotary, ".card.wide svg", (0.1, 0.5), (0.8, 0.5), "at distance"),
     "beam": (beam, ".node >> nth=0", (0.5, 0.5), None, "Step 1"),
     "cache": (cache, "tbody tr >> nth=-1", (0.5, 0.5), None, "Wrote"),
+    "decoder": (decoder, ".chart", (0.5, 0.2), None, "character 1:"),
     "tiles": (tiles, ".grid tbody td >> nth=0", (0.5, 0.5), None, "Tile 1"),
 }
 
@@ -1190,7 +1247,7 @@ def test_what_looks_movable_moves(shown, name):
     make, selector, press, release, says = GESTURES[name]
     tab = shown(make())
     figure = part(tab, data_of(make())["id"].removeprefix("explore-"))
-    before = figure.locator(".said").inner_text()
+    before = figure.locator(".status").inner_text()
     box = figure.locator(selector).first.bounding_box()
     at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in filter(None, (press, release))]
     tab.mouse.move(*at[0])
@@ -1199,16 +1256,47 @@ def test_what_looks_movable_moves(shown, name):
         tab.mouse.move(*at[1], steps=8)
     tab.mouse.up()
     tab.wait_for_timeout(400)
-    after = figure.locator(".said").inner_text()
+    after = figure.locator(".status").inner_text()
     assert after != before
     assert says in after
 
 
-@pytest.mark.parametrize("make", [softmax, jobs, scale, clock, einsum, beam, tiles, decoder, particles, mask, split])
+@pytest.mark.parametrize(
+    "make",
+    [cache, softmax, shared_head, scale, rotary, einsum, beam, tiles, decoder, japanese_particles, mask, split_heads],
+)
 def test_showing_the_answer_moves_the_figure(shown, make):
     tab = shown(make())
     figure = part(tab, data_of(make())["id"].removeprefix("explore-"))
-    before = figure.locator(".said").inner_text()
+    before = figure.locator(".status").inner_text()
     figure.get_by_role("button", name="Show the answer").click()
     tab.wait_for_timeout(400)
-    assert figure.locator(".said").inner_text() != before
+    assert figure.locator(".status").inner_text() != before
+
+
+# Where a reader points, and what the line below the picture then says.
+VALUES_BELOW = {
+    "decoder": (decoder, ".chart", (0.5, 0.2), r"Written “.”, read “.”: weight [01]\.\d\d\."),
+    "japanese_particles": (japanese_particles, ".chart", (0.5, 0.6), r"Written “.+”, read “.+”: weight [01]\.\d\d\."),
+    "scale": (scale, "svg", (0.5, 0.5), r"\d+ of \d+ rows have a largest weight from 0\.50 to 0\.55\."),
+    "einsum": (einsum, "td >> nth=0", (0.5, 0.5), r"−?[\d.]+ · −?[\d.]+ \+ −?[\d.]+ · −?[\d.]+"),
+    "split_heads": (split_heads, ".number >> nth=2", (0.5, 0.5), r"2: position 0, column 2, which belongs to head 1\."),
+    "rotary": (rotary, ".card.wide svg", (8 / 340, 0.5), r"Distance 0: the score is 2\.000\."),
+    "query_key_value": (query_key_value, ".handle.query", (0.5, 0.5), r"query of .+: .+ across, .+ up"),
+    "beam": (beam, ".node >> nth=0", (0.5, 0.5), r"Not reached yet: press to go to its step\."),
+}
+
+
+@pytest.mark.parametrize("name", VALUES_BELOW)
+def test_pointing_at_a_part_shows_its_value(shown, name):
+    make, selector, place, expected = VALUES_BELOW[name]
+    tab = shown(make())
+    figure = part(tab, name)
+    part_of_picture = figure.locator(selector).first
+    part_of_picture.scroll_into_view_if_needed()
+    box = part_of_picture.bounding_box()
+    tab.mouse.move(box["x"] + place[0] * box["width"], box["y"] + place[1] * box["height"])
+    line = figure.locator(".value-line").filter(has_text=re.compile(expected))
+    line.wait_for(timeout=5000)
+    tab.mouse.move(0, 0)
+    line.wait_for(state="detached", timeout=5000)

@@ -376,7 +376,7 @@ def cell(tab, query, key, view=0):
 
 
 def answer(tab, view=0):
-    return tab.locator(".attn-view .said").nth(view).inner_text()
+    return tab.locator(".attn-view .selection").nth(view).inner_text()
 
 
 def marked(tab):
@@ -685,7 +685,7 @@ def test_tokens_are_text_and_never_markup(shown):
     for i in (0, 1, 2, 14):
         cell(tab, i, i).hover()
         assert (
-            tab.locator(".said").evaluate("(e) => e.textContent")
+            tab.locator(".selection").evaluate("(e) => e.textContent")
             == f"query {expected[i]}, key {expected[i]}: <b> 1.000"
         )
     tab.get_by_text("Show the numbers as a table").click()

@@ -97,7 +97,9 @@ export class CopyNumbers {
    * @param {string} number
    */
   value(number) {
-    let total = 0, below = 0, digits = 0;
+    let total = 0,
+      below = 0,
+      digits = 0;
     for (const [part] of number.matchAll(this.part)) {
       if (DIGITS.includes(part)) digits = 10 * digits + DIGITS.indexOf(part);
       else if (!(part in UNITS)) digits = Number(part.replaceAll(",", ""));
@@ -174,7 +176,7 @@ class NumbersOfSource {
       const unfinished = match.index + match[0].length === text.length;
       used = used.flatMap((before) =>
         this.spellings
-          .filter(({ text }) => unfinished ? text.startsWith(match[0]) : text === match[0])
+          .filter(({ text }) => (unfinished ? text.startsWith(match[0]) : text === match[0]))
           .filter(({ uses }) => !uses.some((i) => before.includes(i)))
           .map(({ uses }) => [...before, ...uses]),
       );

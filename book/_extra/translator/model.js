@@ -22,7 +22,8 @@ const EPSILON = 1e-5;
 /** All 65,536 numbers of float16. */
 function halves() {
   return Float32Array.from({ length: 1 << 16 }, (_, bits) => {
-    const exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    const exponent = (bits >> 10) & 31,
+      fraction = bits & 1023;
     const size = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
     return bits >> 15 ? -size : size;
   });
@@ -36,12 +37,22 @@ function halves() {
 export function readWeights(file) {
   const start = 8 + Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, start - 8)));
-  const table = halves(), weights = new Map();
+  const table = halves(),
+    weights = new Map();
   delete header.__metadata__;
-  for (const [name, { dtype, data_offsets: [begin, end] }] of Object.entries(header)) {
+  for (const [
+    name,
+    {
+      dtype,
+      data_offsets: [begin, end],
+    },
+  ] of Object.entries(header)) {
     if (dtype !== "F16") throw new Error(`${name} is ${dtype}, and must be F16`);
     const bits = new Uint16Array(file, start + begin, (end - begin) / 2);
-    weights.set(name, Float32Array.from(bits, (b) => table[b]));
+    weights.set(
+      name,
+      Float32Array.from(bits, (b) => table[b]),
+    );
   }
   return weights;
 }
@@ -54,22 +65,47 @@ export function readWeights(file) {
  * @returns {Vector} (rows, out)
  */
 export function linear(x, weight, bias, width = 256) {
-  const rows = x.length / width, size = weight.length / width;
+  const rows = x.length / width,
+    size = weight.length / width;
   const y = new Float64Array(rows * size);
   let row = 0;
   for (; row + 5 <= rows; row += 5) {
-    const a = row * width, b = a + width, c = b + width, d = c + width, e = d + width;
+    const a = row * width,
+      b = a + width,
+      c = b + width,
+      d = c + width,
+      e = d + width;
     for (let n = 0; n < size; n += 2) {
-      let a0 = 0, a1 = 0, b0 = 0, b1 = 0, c0 = 0, c1 = 0, d0 = 0, d1 = 0, e0 = 0, e1 = 0;
-      const first = n * width, second = first + width;
+      let a0 = 0,
+        a1 = 0,
+        b0 = 0,
+        b1 = 0,
+        c0 = 0,
+        c1 = 0,
+        d0 = 0,
+        d1 = 0,
+        e0 = 0,
+        e1 = 0;
+      const first = n * width,
+        second = first + width;
       for (let k = 0; k < width; k++) {
-        const w0 = weight[first + k], w1 = weight[second + k];
-        const xa = x[a + k], xb = x[b + k], xc = x[c + k], xd = x[d + k], xe = x[e + k];
-        a0 += xa * w0; a1 += xa * w1;
-        b0 += xb * w0; b1 += xb * w1;
-        c0 += xc * w0; c1 += xc * w1;
-        d0 += xd * w0; d1 += xd * w1;
-        e0 += xe * w0; e1 += xe * w1;
+        const w0 = weight[first + k],
+          w1 = weight[second + k];
+        const xa = x[a + k],
+          xb = x[b + k],
+          xc = x[c + k],
+          xd = x[d + k],
+          xe = x[e + k];
+        a0 += xa * w0;
+        a1 += xa * w1;
+        b0 += xb * w0;
+        b1 += xb * w1;
+        c0 += xc * w0;
+        c1 += xc * w1;
+        d0 += xd * w0;
+        d1 += xd * w1;
+        e0 += xe * w0;
+        e1 += xe * w1;
       }
       const sums = [a0, a1, b0, b1, c0, c1, d0, d1, e0, e1];
       for (let i = 0; i < 10; i++) y[(row + (i >> 1)) * size + n + (i & 1)] = sums[i];
@@ -78,12 +114,20 @@ export function linear(x, weight, bias, width = 256) {
   for (; row < rows; row++) {
     const a = row * width;
     for (let n = 0; n < size; n += 4) {
-      let s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-      const i0 = n * width, i1 = i0 + width, i2 = i1 + width, i3 = i2 + width;
+      let s0 = 0,
+        s1 = 0,
+        s2 = 0,
+        s3 = 0;
+      const i0 = n * width,
+        i1 = i0 + width,
+        i2 = i1 + width,
+        i3 = i2 + width;
       for (let k = 0; k < width; k++) {
         const xa = x[a + k];
-        s0 += xa * weight[i0 + k]; s1 += xa * weight[i1 + k];
-        s2 += xa * weight[i2 + k]; s3 += xa * weight[i3 + k];
+        s0 += xa * weight[i0 + k];
+        s1 += xa * weight[i1 + k];
+        s2 += xa * weight[i2 + k];
+        s3 += xa * weight[i3 + k];
       }
       y.set([s0, s1, s2, s3], row * size + n);
     }
@@ -112,11 +156,15 @@ function rowsOf(x, width) {
  * @returns {Vector} the weights (heads, keys)
  */
 export function attend(query, keys, values, numHeads, out) {
-  const size = query.length / numHeads, S = keys.length;
+  const size = query.length / numHeads,
+    S = keys.length;
   const weights = new Float64Array(numHeads * S);
   for (let h = 0; h < numHeads; h++) {
-    const from = h * size, to = from + size, row = weights.subarray(h * S, (h + 1) * S);
-    let highest = -Infinity, total = 0;
+    const from = h * size,
+      to = from + size,
+      row = weights.subarray(h * S, (h + 1) * S);
+    let highest = -Infinity,
+      total = 0;
     for (let s = 0; s < S; s++) {
       const key = keys[s];
       let score = 0;
@@ -126,7 +174,8 @@ export function attend(query, keys, values, numHeads, out) {
     }
     for (let s = 0; s < S; s++) total += row[s] = Math.exp(row[s] - highest);
     for (let s = 0; s < S; s++) {
-      const value = values[s], weight = (row[s] /= total);
+      const value = values[s],
+        weight = (row[s] /= total);
       for (let i = from; i < to; i++) out[i] += weight * value[i];
     }
   }
@@ -154,10 +203,13 @@ export class Model {
 
   /** @param {string} name @param {Vector} x */
   norm(name, x) {
-    const E = this.sizes.dModel, gain = this.get(`${name}.weight`), bias = this.get(`${name}.bias`);
+    const E = this.sizes.dModel,
+      gain = this.get(`${name}.weight`),
+      bias = this.get(`${name}.bias`);
     const y = new Float64Array(x.length);
     for (let start = 0; start < x.length; start += E) {
-      let mean = 0, variance = 0;
+      let mean = 0,
+        variance = 0;
       for (let i = 0; i < E; i++) mean += x[start + i] / E;
       for (let i = 0; i < E; i++) variance += (x[start + i] - mean) ** 2 / E;
       const scale = 1 / Math.sqrt(variance + EPSILON);
@@ -172,7 +224,9 @@ export class Model {
    * @param {{ id: number, at: number }[]} tokens
    */
   embed(name, tokens) {
-    const E = this.sizes.dModel, table = this.get(name), x = new Float64Array(tokens.length * E);
+    const E = this.sizes.dModel,
+      table = this.get(name),
+      x = new Float64Array(tokens.length * E);
     tokens.forEach(({ id, at }, row) => {
       for (let i = 0; i < E; i++) {
         const angle = at / 10_000 ** ((i - (i % 2)) / E);
@@ -196,13 +250,20 @@ export class Model {
    */
   encode(ids) {
     const { dModel: E, numHeads, numEncoderLayers, numDecoderLayers } = this.sizes;
-    const x = this.embed("src_embed.weight", ids.map((id, at) => ({ id, at })));
+    const x = this.embed(
+      "src_embed.weight",
+      ids.map((id, at) => ({ id, at })),
+    );
     const weights = [];
     for (let l = 0; l < numEncoderLayers; l++) {
-      const layer = `encoder_layers.${l}`, name = `${layer}.self_attention`;
+      const layer = `encoder_layers.${l}`,
+        name = `${layer}.self_attention`;
       const normed = this.norm(`${name}_norm`, x);
-      const [queries, keys, values] = ["q", "k", "v"].map((part) => rowsOf(this.linear(`${name}.${part}_proj`, normed), E));
-      const out = new Float64Array(x.length), all = new Float64Array(numHeads * ids.length ** 2);
+      const [queries, keys, values] = ["q", "k", "v"].map((part) =>
+        rowsOf(this.linear(`${name}.${part}_proj`, normed), E),
+      );
+      const out = new Float64Array(x.length),
+        all = new Float64Array(numHeads * ids.length ** 2);
       rowsOf(out, E).forEach((place, t) => {
         const row = attend(queries[t], keys, values, numHeads, place);
         for (let h = 0; h < numHeads; h++)
@@ -229,22 +290,33 @@ export class Model {
    */
   decode(beginnings, source) {
     const { dModel: E, numHeads, numDecoderLayers } = this.sizes;
-    const x = this.embed("tgt_embed.weight", beginnings.map(({ id, length }) => ({ id, at: length })));
+    const x = this.embed(
+      "tgt_embed.weight",
+      beginnings.map(({ id, length }) => ({ id, at: length })),
+    );
     const paths = beginnings.map(pathOf);
-    for (const beginning of beginnings)
-      Object.assign(beginning, { keys: [], values: [], toTarget: [], toSource: [] });
+    for (const beginning of beginnings) Object.assign(beginning, { keys: [], values: [], toTarget: [], toSource: [] });
     for (let l = 0; l < numDecoderLayers; l++) {
       const layer = `decoder_layers.${l}`;
-      let name = `${layer}.self_attention`, out = new Float64Array(x.length);
+      let name = `${layer}.self_attention`,
+        out = new Float64Array(x.length);
       const normed = this.norm(`${name}_norm`, x);
-      const [queries, keys, values] = ["q", "k", "v"].map((part) => rowsOf(this.linear(`${name}.${part}_proj`, normed), E));
+      const [queries, keys, values] = ["q", "k", "v"].map((part) =>
+        rowsOf(this.linear(`${name}.${part}_proj`, normed), E),
+      );
       rowsOf(out, E).forEach((place, b) => {
         const { keys: k, values: v, toTarget } = /** @type {Required<Beginning>} */ (beginnings[b]);
         k.push(keys[b]);
         v.push(values[b]);
         const before = /** @type {Required<Beginning>[]} */ (paths[b]);
         toTarget.push(
-          attend(queries[b], before.map((p) => p.keys[l]), before.map((p) => p.values[l]), numHeads, place),
+          attend(
+            queries[b],
+            before.map((p) => p.keys[l]),
+            before.map((p) => p.values[l]),
+            numHeads,
+            place,
+          ),
         );
       });
       add(x, this.linear(`${name}.out_proj`, out));
@@ -273,7 +345,8 @@ export function pathOf(end) {
 
 /** @param {Vector} logits */
 function logSoftmax(logits) {
-  let highest = -Infinity, total = 0;
+  let highest = -Infinity,
+    total = 0;
   for (const logit of logits) highest = Math.max(highest, logit);
   for (const logit of logits) total += Math.exp(logit - highest);
   const less = highest + Math.log(total);

@@ -35,7 +35,10 @@ const said = (n) => n.toFixed(2).replace("-", "−");
 /** @param {Token[]} tokens */
 const texts = (tokens) => tokens.map(({ text }) => text);
 /** @param {Token} token */
-const look = ({ known }) => ({ class: known ? "try-piece" : "try-piece try-unknown", ...(known ? {} : { title: "not in the vocabulary" }) });
+const look = ({ known }) => ({
+  class: known ? "try-piece" : "try-piece try-unknown",
+  ...(known ? {} : { title: "not in the vocabulary" }),
+});
 
 // ---------------------------------------------------------------- weights, as attention_view reads them
 
@@ -46,7 +49,9 @@ const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_.
  * @param {number[]} numbers
  */
 export function pack(numbers) {
-  let text = "", held = 0, bits = 0;
+  let text = "",
+    held = 0,
+    bits = 0;
   for (const number of numbers) {
     held = (held << 10) | (number < 0 ? 1023 : Math.round(1000 * number));
     for (bits += 10; bits >= 6; bits -= 6) {
@@ -90,9 +95,15 @@ function makeView(template, name, layers, queries, keys) {
     heads: ["mean", ...Array.from({ length: numHeads }, (_, h) => `head ${h + 1}`)],
     queries,
     keys,
-    weights: pack(layers.map((weights) => withMean(weights, numHeads)).reverse().flat()),
+    weights: pack(
+      layers
+        .map((weights) => withMean(weights, numHeads))
+        .reverse()
+        .flat(),
+    ),
   };
-  const numbers = make("script", { type: "application/json" }), script = make("script");
+  const numbers = make("script", { type: "application/json" }),
+    script = make("script");
   numbers.textContent = JSON.stringify(data);
   script.textContent = template.script;
   return make("div", { class: "attn-view" }, numbers, script);
@@ -119,18 +130,33 @@ export function compare(beam, greedy) {
  * @param {number} size
  */
 function makeTree(nodes, best, size) {
-  const WIDE = 104, TALL = 34, LOW = 24;
+  const WIDE = 104,
+    TALL = 34,
+    LOW = 24;
   /** @param {number} i @returns {number[]} */
   const path = (i) => (i < 0 ? [] : [...path(nodes[i].parent), i]);
   const winning = new Set(path(best));
-  const living = new Set(nodes.flatMap((node, i) => (node.ended || node.step === nodes[nodes.length - 1].step ? path(i) : [])));
-  const width = (Math.max(...nodes.map((n) => n.step)) + 1) * WIDE, height = (Math.max(...nodes.map((n) => n.place)) + 1) * TALL;
+  const living = new Set(
+    nodes.flatMap((node, i) => (node.ended || node.step === nodes[nodes.length - 1].step ? path(i) : [])),
+  );
+  const width = (Math.max(...nodes.map((n) => n.step)) + 1) * WIDE,
+    height = (Math.max(...nodes.map((n) => n.place)) + 1) * TALL;
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" })) lines.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" }))
+    lines.setAttribute(name, String(value));
   const box = make("div", { class: "try-nodes", style: `width: ${width}px; height: ${height}px` }, lines);
-  const about = make("p", { class: "try-about" }, "Point at a token, tap it, or move to it with the arrow keys. Scroll to the right to see later steps.");
+  const about = make(
+    "p",
+    { class: "try-about" },
+    "Point at a token, tap it, or move to it with the arrow keys. Scroll to the right to see later steps.",
+  );
   /** @param {number} i */
-  const sentence = (i) => path(i).slice(1).map((at) => nodes[at].text).join(" ").replaceAll(" ·", "");
+  const sentence = (i) =>
+    path(i)
+      .slice(1)
+      .map((at) => nodes[at].text)
+      .join(" ")
+      .replaceAll(" ·", "");
   /** @param {number} i */
   const describe = (i) => {
     const { ended, logProb, score, place, step } = nodes[i];
@@ -140,7 +166,8 @@ function makeTree(nodes, best, size) {
       : living.has(i)
         ? "The search kept it in the beam."
         : "All its continuations fell out of the beam.";
-    const role = i === best ? " It is the best translation." : winning.has(i) ? " It is on the way to the best translation." : "";
+    const role =
+      i === best ? " It is the best translation." : winning.has(i) ? " It is on the way to the best translation." : "";
     return `“${sentence(i)}” has a log-probability of ${said(logProb)} and is in place ${place + 1} of step ${step}. ${state}${role}`;
   };
   /** @type {HTMLElement[]} */
@@ -148,14 +175,25 @@ function makeTree(nodes, best, size) {
     const kind = winning.has(i) ? " try-best" : living.has(i) ? "" : " try-lost";
     const [x, y] = [node.step * WIDE, node.place * TALL];
     if (i) {
-      const from = nodes[node.parent], line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      const from = nodes[node.parent],
+        line = document.createElementNS("http://www.w3.org/2000/svg", "path");
       const [fx, fy] = [from.step * WIDE + WIDE - 22, from.place * TALL + LOW / 2];
       line.setAttribute("d", `M${fx} ${fy}C${fx + 11} ${fy} ${x - 11} ${y + LOW / 2} ${x} ${y + LOW / 2}`);
       line.setAttribute("class", kind.trim());
       if (winning.has(i)) lines.append(line);
       else lines.prepend(line);
     }
-    const spot = make("button", { type: "button", class: `try-node${kind}`, tabindex: i ? -1 : 0, "aria-label": describe(i), style: `left: ${x}px; top: ${y}px; width: ${WIDE - 22}px; height: ${LOW}px` }, node.text);
+    const spot = make(
+      "button",
+      {
+        type: "button",
+        class: `try-node${kind}`,
+        tabindex: i ? -1 : 0,
+        "aria-label": describe(i),
+        style: `left: ${x}px; top: ${y}px; width: ${WIDE - 22}px; height: ${LOW}px`,
+      },
+      node.text,
+    );
     const tell = () => about.replaceChildren(describe(i));
     spot.addEventListener("pointerenter", tell);
     spot.addEventListener("focus", tell);
@@ -164,12 +202,20 @@ function makeTree(nodes, best, size) {
   });
   box.append(...spots);
   box.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    const i = spots.indexOf(/** @type {HTMLElement} */ (event.target)), { step, place, parent } = nodes[i];
+    const i = spots.indexOf(/** @type {HTMLElement} */ (event.target)),
+      { step, place, parent } = nodes[i];
     /** @param {number} at */
     const there = (at) => nodes.findIndex((n) => n.step === step && n.place === at);
     const children = nodes.flatMap((n, at) => (n.parent === i ? [at] : []));
     /** @type {Record<string, number | undefined>} */
-    const moves = { ArrowLeft: parent, ArrowRight: children.find((at) => winning.has(at)) ?? children[0], ArrowUp: there(place - 1), ArrowDown: there(place + 1), Home: 0, End: best };
+    const moves = {
+      ArrowLeft: parent,
+      ArrowRight: children.find((at) => winning.has(at)) ?? children[0],
+      ArrowUp: there(place - 1),
+      ArrowDown: there(place + 1),
+      Home: 0,
+      End: best,
+    };
     if (!(event.key in moves)) return;
     event.preventDefault();
     event.stopPropagation(); // the theme turns pages with the arrow keys
@@ -179,7 +225,11 @@ function makeTree(nodes, best, size) {
     next.setAttribute("tabindex", "0");
     next.focus();
   });
-  const scroll = make("div", { class: "try-tree", role: "group", "aria-label": `Beam search with a beam of ${size}, step by step` }, box);
+  const scroll = make(
+    "div",
+    { class: "try-tree", role: "group", "aria-label": `Beam search with a beam of ${size}, step by step` },
+    box,
+  );
   return [about, scroll];
 }
 
@@ -191,7 +241,11 @@ function start(home) {
   const input = make("textarea", { id: "try-sentence", lang: "ja", rows: 2, autocomplete: "off", spellcheck: "false" });
   const asked = new URLSearchParams(location.search).get("sentence"); // from the form of the start page
   input.value = asked ?? SENTENCES[0][0];
-  const button = make("button", { type: "submit", class: "try-go" }, `Load the translator (${megabytes} MB) and translate`);
+  const button = make(
+    "button",
+    { type: "submit", class: "try-go" },
+    `Load the translator (${megabytes} MB) and translate`,
+  );
   const examples = make("div", { class: "try-examples", role: "group", "aria-label": "Example sentences" });
   const progress = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Loading the translator" });
   const status = make("p", { class: "try-status", role: "status" });
@@ -208,7 +262,12 @@ function start(home) {
   const result = make("div", { class: "try-result" });
   home.replaceChildren(form, result);
   for (const [sentence, meaning] of SENTENCES) {
-    const choice = make("button", { type: "button" }, make("span", { lang: "ja" }, sentence), make("small", {}, meaning));
+    const choice = make(
+      "button",
+      { type: "button" },
+      make("span", { lang: "ja" }, sentence),
+      make("small", {}, meaning),
+    );
     choice.addEventListener("click", () => {
       input.value = sentence;
       if (worker) form.requestSubmit();
@@ -267,19 +326,41 @@ function start(home) {
   /** @param {Translation} t */
   function show(t) {
     status.textContent = [`“${t.beam.text}”`, ...t.says].join(" ");
-    const pieces = make("div", { class: "try-pieces" }), views = make("div", { class: "try-views" });
-    const choices = make("fieldset", { class: "try-found" }, make("legend", {}, "Choose the search whose attention you want to see"));
+    const pieces = make("div", { class: "try-pieces" }),
+      views = make("div", { class: "try-views" });
+    const choices = make(
+      "fieldset",
+      { class: "try-found" },
+      make("legend", {}, "Choose the search whose attention you want to see"),
+    );
     /** @type {[string, Found][]} */
-    const found = [[`Beam of ${t.size}`, t.beam], ["Greedy search", t.greedy]];
+    const found = [
+      [`Beam of ${t.size}`, t.beam],
+      ["Greedy search", t.greedy],
+    ];
     found.forEach(([name, f], i) => {
       const radio = make("input", { type: "radio", name: "try-found", checked: !i });
       radio.addEventListener("change", () => choose(f));
       const text = make("span", { class: "try-english", lang: "en" }, f.text || "(nothing)");
-      choices.append(make("label", {}, radio, make("b", {}, name), text, make("small", {}, `log-probability ${said(f.logProb)}`)));
+      choices.append(
+        make("label", {}, radio, make("b", {}, name), text, make("small", {}, `log-probability ${said(f.logProb)}`)),
+      );
     });
-    const table = make("table", {}, make("caption", {}, `Translations that the beam of ${t.size} found, best score first`));
-    table.append(make("thead", {}, make("tr", {}, ...["Translation", "Log-probability", "Score"].map((h) => make("th", { scope: "col" }, h)))));
-    const rows = [t.beam, ...t.others].map((f) => make("tr", {}, make("td", {}, f.text), make("td", {}, said(f.logProb)), make("td", {}, said(f.score))));
+    const table = make(
+      "table",
+      {},
+      make("caption", {}, `Translations that the beam of ${t.size} found, best score first`),
+    );
+    table.append(
+      make(
+        "thead",
+        {},
+        make("tr", {}, ...["Translation", "Log-probability", "Score"].map((h) => make("th", { scope: "col" }, h))),
+      ),
+    );
+    const rows = [t.beam, ...t.others].map((f) =>
+      make("tr", {}, make("td", {}, f.text), make("td", {}, said(f.logProb)), make("td", {}, said(f.score))),
+    );
     table.append(make("tbody", {}, ...rows));
     result.append(
       pieces,
@@ -308,7 +389,9 @@ function start(home) {
   function rowsOfPieces(source, f) {
     const japanese = source.map((token) => make("span", { ...look(token), lang: "ja" }, token.text));
     const note = make("p", { class: "try-about" });
-    const S = source.length, T = f.tokens.length, last = f.cross[f.cross.length - 1];
+    const S = source.length,
+      T = f.tokens.length,
+      last = f.cross[f.cross.length - 1];
     const mean = withMean(last, last.length / S / T).slice(0, S * T);
     /** @param {number} t */
     const shade = (t) => {
@@ -317,7 +400,10 @@ function start(home) {
       japanese.forEach((e, s) => e.style.setProperty("--weight", `${Math.round(100 * row[s])}%`));
       english.forEach((e, i) => e.classList.toggle("try-on", i === t));
       note.replaceChildren(
-        "To write ", make("b", {}, f.tokens[t].text), ", the decoder attends most to ", make("b", { lang: "ja" }, source[most].text),
+        "To write ",
+        make("b", {}, f.tokens[t].text),
+        ", the decoder attends most to ",
+        make("b", { lang: "ja" }, source[most].text),
         `. The weight is ${row[most].toFixed(2)}, averaged over the heads of the last layer.`,
       );
     };
@@ -343,14 +429,21 @@ function start(home) {
     const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 110;
     if (pause) english.forEach((e) => e.classList.add("try-later"));
     english.forEach((e, t) =>
-      setTimeout(() => {
-        if (!e.isConnected) return;
-        e.classList.remove("try-later");
-        const pointed = row.contains(document.activeElement) || row.matches(":hover");
-        if (!pointed && /[\p{L}\p{N}]/u.test(f.tokens[t].text)) shade(t);
-      }, pause * (t + 1)),
+      setTimeout(
+        () => {
+          if (!e.isConnected) return;
+          e.classList.remove("try-later");
+          const pointed = row.contains(document.activeElement) || row.matches(":hover");
+          if (!pointed && /[\p{L}\p{N}]/u.test(f.tokens[t].text)) shade(t);
+        },
+        pause * (t + 1),
+      ),
     );
-    return [make("div", { class: "try-row", role: "group", "aria-label": "Japanese tokens", lang: "ja" }, ...japanese), row, note];
+    return [
+      make("div", { class: "try-row", role: "group", "aria-label": "Japanese tokens", lang: "ja" }, ...japanese),
+      row,
+      note,
+    ];
   }
 
   /**
@@ -358,13 +451,27 @@ function start(home) {
    * @param {Found} f
    */
   function chooseView(t, f) {
-    const japanese = texts(t.source), english = texts(f.tokens), place = make("div", { class: "try-view" });
+    const japanese = texts(t.source),
+      english = texts(f.tokens),
+      place = make("div", { class: "try-view" });
     const read = ["▷", ...english.slice(0, -1)];
     /** @type {[string, string, number[][], string[], string[]][]} */
     const kinds = [
-      ["English attends to Japanese", "Cross-attention when the decoder writes each English token", f.cross, english, japanese],
+      [
+        "English attends to Japanese",
+        "Cross-attention when the decoder writes each English token",
+        f.cross,
+        english,
+        japanese,
+      ],
       ["Japanese attends to Japanese", "Self-attention of the encoder", t.encoder, japanese, japanese],
-      ["English attends to English", "Self-attention of the decoder when it writes each English token", f.decoder, english, read],
+      [
+        "English attends to English",
+        "Self-attention of the decoder when it writes each English token",
+        f.decoder,
+        english,
+        read,
+      ],
     ];
     const fieldset = make("fieldset", { class: "try-kinds" }, make("legend", {}, "Choose the attention"));
     kinds.forEach(([label, ...view], i) => {

@@ -1,6 +1,8 @@
 // The vocabularies' pieces, and cutting text into them, as attn_course.data.subwords does it.
 
-export const BOS = 1, EOS = 2, UNKNOWN = 3;
+export const BOS = 1,
+  EOS = 2,
+  UNKNOWN = 3;
 const SPECIAL = 4; // the padding is 0
 
 export class Subwords {
@@ -20,7 +22,8 @@ export class Subwords {
   cut(text) {
     const cut = [...text.replace(/▁+$/, "")]; // SentencePiece takes these for spaces, and drops them
     for (;;) {
-      let best = Infinity, at = 0;
+      let best = Infinity,
+        at = 0;
       for (let i = 0; i + 1 < cut.length; i++) {
         const id = this.ids.get(cut[i] + cut[i + 1]) ?? Infinity;
         if (id < best) [best, at] = [id, i];

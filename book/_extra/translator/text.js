@@ -62,8 +62,7 @@ export class Spelling {
       const at = end.index + end[0].length;
       const before = text.slice(start, at);
       const inside = BRACKETS.some(
-        ([opening, closing]) =>
-          count(before, opening) > count(before, closing) && text.includes(closing, at),
+        ([opening, closing]) => count(before, opening) > count(before, closing) && text.includes(closing, at),
       );
       this.quotedOn.lastIndex = at;
       const quoted = /[」』）)"”]$/.test(end[0]) && this.quotedOn.test(text);
@@ -81,8 +80,7 @@ export class Spelling {
    */
   detokenizeEnglish(text) {
     /** @param {string} match */
-    const title = (match) =>
-      match.replace(/\p{L}+/gu, (word) => word[0].toUpperCase() + word.slice(1));
+    const title = (match) => match.replace(/\p{L}+/gu, (word) => word[0].toUpperCase() + word.slice(1));
     /** @param {string} match */
     const upper = (match) => match.toUpperCase();
     return text

@@ -22,8 +22,10 @@ import { normalizeJapanese, Spelling } from "./text.js";
  * @property {number[][]} decoder for each layer, (heads, tokens, tokens), -1 in the future
  */
 
-const MOST_LETTERS = 500, MOST_PIECES = 60;
-const END = "■", START = "▷";
+const MOST_LETTERS = 500,
+  MOST_PIECES = 60;
+const END = "■",
+  START = "▷";
 
 /** A sentence for the reader about what cannot be translated. */
 class Help extends Error {}
@@ -61,10 +63,13 @@ export class Translator {
    * @param {string} text
    */
   read(text) {
-    const letters = [...text].length, { longest } = this.about;
+    const letters = [...text].length,
+      { longest } = this.about;
     if (!text.trim()) throw new Help("There is nothing to translate yet. Type a Japanese sentence, or choose one.");
     if (letters > MOST_LETTERS)
-      throw new Help(`The text has ${letters} characters, but the page reads at most ${MOST_LETTERS}. Try a single sentence.`);
+      throw new Help(
+        `The text has ${letters} characters, but the page reads at most ${MOST_LETTERS}. Try a single sentence.`,
+      );
     const plain = normalizeJapanese(text);
     if (!this.spelling.japanese.test(plain))
       throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”. The translator reads only Japanese.`);
@@ -76,9 +81,12 @@ export class Translator {
           `The translator learned from sentences of up to ${longest} tokens. Try a shorter sentence.`,
       );
     const says = [];
-    if (others.length) says.push(`The page translates one sentence at a time. This is the first of ${others.length + 1}.`);
+    if (others.length)
+      says.push(`The page translates one sentence at a time. This is the first of ${others.length + 1}.`);
     if (pieces.length > longest)
-      says.push(`This sentence has ${pieces.length} tokens, but the translator learned from sentences of up to ${longest} tokens.`);
+      says.push(
+        `This sentence has ${pieces.length} tokens, but the translator learned from sentences of up to ${longest} tokens.`,
+      );
     if (pieces.length <= 2)
       says.push("The translator learned from whole sentences, so its translation of a single word is often wrong.");
     const unknown = pieces.filter(({ id }) => id === UNKNOWN).map((piece) => piece.text);
@@ -142,7 +150,9 @@ export class Translator {
    * @returns {Found}
    */
   spell(end, source, beam, rule) {
-    const written = pathOf(end).slice(1).map(({ id }) => id);
+    const written = pathOf(end)
+      .slice(1)
+      .map(({ id }) => id);
     const ids = written.filter((id) => id !== EOS);
     // A piece was written by looking from the place before it.
     const places = /** @type {Required<Beginning>[]} */ (pathOf(end).slice(0, -1));
@@ -152,7 +162,8 @@ export class Translator {
       Array.from({ length: numDecoderLayers }, (_, l) =>
         Array.from({ length: numHeads }, (_, h) =>
           places.map((place) => {
-            const row = get(place)[l], size = row.length / numHeads;
+            const row = get(place)[l],
+              size = row.length / numHeads;
             return Array.from({ length: width }, (_, s) => (s < size ? row[h * size + s] : -1));
           }),
         ).flat(2),
@@ -221,6 +232,9 @@ if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScop
       postMessage({ type: "translation", translation: (await translator).translate(text) });
     } catch (error) {
       if (!(error instanceof Help)) translator = undefined; // the next click tries again
-      postMessage({ type: error instanceof Help ? "help" : "failed", says: String(/** @type {Error} */ (error).message) });
+      postMessage({
+        type: error instanceof Help ? "help" : "failed",
+        says: String(/** @type {Error} */ (error).message),
+      });
     }
   };

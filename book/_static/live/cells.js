@@ -54,8 +54,14 @@ class Cell {
     this.reset = element("button", { type: "button", class: "live-reset", hidden: "" }, "Undo changes");
     this.node.querySelector(".cell_input").append(element("div", { class: "live-tools" }, this.button, this.reset));
     Object.entries({
-      contenteditable: "plaintext-only", role: "textbox", "aria-multiline": "true", spellcheck: "false", tabindex: "0",
-      "aria-label": `Code of ${this.name}. Shift+Enter runs it, Escape leaves it.`, autocapitalize: "off", translate: "no",
+      contenteditable: "plaintext-only",
+      role: "textbox",
+      "aria-multiline": "true",
+      spellcheck: "false",
+      tabindex: "0",
+      "aria-label": `Code of ${this.name}. Shift+Enter runs it, Escape leaves it.`,
+      autocapitalize: "off",
+      translate: "no",
     }).forEach(([key, value]) => this.pre.setAttribute(key, value));
     this.button.addEventListener("click", () => act(this));
     this.reset.addEventListener("click", () => {
@@ -70,7 +76,10 @@ class Cell {
 
   #key(event, act) {
     // Undo knows what is written in this way.
-    const insert = (text) => { event.preventDefault(); if (text) document.execCommand("insertText", false, text); };
+    const insert = (text) => {
+      event.preventDefault();
+      if (text) document.execCommand("insertText", false, text);
+    };
     if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); // a slash is no request to search
     if (event.key === "Enter" && (event.shiftKey || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
@@ -125,18 +134,29 @@ class Live {
 
   constructor({ root, binder, button }) {
     Object.assign(this, { root, binder, button });
-    this.cells = [...document.querySelectorAll(".bd-article .cell")].filter((node) => node.querySelector(".cell_input pre"))
+    this.cells = [...document.querySelectorAll(".bd-article .cell")]
+      .filter((node) => node.querySelector(".cell_input pre"))
       .map((node, index) => new Cell(node, index + 1));
     this.status = element("p", { role: "status" });
     this.again = element("button", { type: "button", hidden: "" }, "New kernel");
     this.ender = element("button", { type: "button", hidden: "" }, "End");
-    this.bar = element("section", { class: "live-bar", "aria-label": "Live cells" }, this.status, this.again, this.ender);
+    this.bar = element(
+      "section",
+      { class: "live-bar", "aria-label": "Live cells" },
+      this.status,
+      this.again,
+      this.ender,
+    );
     this.again.addEventListener("click", () => this.renew());
-    this.ender.addEventListener("click", () => this.leave("Ended. What you wrote stays until you leave the page; Run starts a new kernel."));
+    this.ender.addEventListener("click", () =>
+      this.leave("Ended. What you wrote stays until you leave the page; Run starts a new kernel."),
+    );
     this.cells.forEach((cell) => cell.open((which) => this.act(which)));
     document.querySelector(".bd-article-container").append(this.bar);
     document.documentElement.classList.add("live-on");
-    window.addEventListener("pagehide", ({ persisted }) => { if (!persisted) this.kernel?.end(); });
+    window.addEventListener("pagehide", ({ persisted }) => {
+      if (!persisted) this.kernel?.end();
+    });
   }
 
   say(sentence) {
@@ -159,7 +179,9 @@ class Live {
       this.again.hidden = this.ender.hidden = false;
       this.say("Ready: every cell can be changed and run.");
       return this.kernel;
-    })().finally(() => { this.connecting = null; });
+    })().finally(() => {
+      this.connecting = null;
+    });
     return this.connecting;
   }
 
@@ -173,7 +195,9 @@ class Live {
   forget() {
     this.kernel = null;
     this.again.hidden = this.ender.hidden = true;
-    this.cells.forEach((cell) => { cell.ran = false; });
+    this.cells.forEach((cell) => {
+      cell.ran = false;
+    });
   }
 
   async leave(sentence) {
@@ -217,8 +241,10 @@ class Live {
     for (const [index, other] of needed.entries()) {
       if (asked !== this.stopped) break;
       this.say(`Running the cells above first: ${index + 1} of ${needed.length}.`);
-      if (await this.once(kernel, other, other.changed) === "ok" || asked !== this.stopped) continue;
-      this.say(`Cell ${other.number}, above, stopped with an error, so ${cell.name} did not run. Look there, then run it again.`);
+      if ((await this.once(kernel, other, other.changed)) === "ok" || asked !== this.stopped) continue;
+      this.say(
+        `Cell ${other.number}, above, stopped with an error, so ${cell.name} did not run. Look there, then run it again.`,
+      );
       other.node.scrollIntoView({ block: "center" });
       return;
     }
@@ -246,9 +272,10 @@ class Live {
   }
 }
 
-const sentenceOf = (error) => error instanceof Trouble
-  ? error.message
-  : `Something went wrong that this page has no sentence for (${error.message}). Reload it and press Live again.`;
+const sentenceOf = (error) =>
+  error instanceof Trouble
+    ? error.message
+    : `Something went wrong that this page has no sentence for (${error.message}). Reload it and press Live again.`;
 
 let live = null;
 

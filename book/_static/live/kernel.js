@@ -10,7 +10,8 @@ export class Trouble extends Error {}
 
 const AGAIN = "What you wrote is still here.";
 export const SAYS = {
-  nowhere: "No server here runs cells. In the folder of the course, make serve LIVE=1 starts one and prints the address to open.",
+  nowhere:
+    "No server here runs cells. In the folder of the course, make serve LIVE=1 starts one and prints the address to open.",
   offline: `There is no network. ${AGAIN} Press Run when the network is back.`,
   stopped: `The Jupyter server does not answer. ${AGAIN} In the folder of the course, start make serve LIVE=1 again, then press Run.`,
   stoppedAway: `Binder's server does not answer; it ends after some minutes without use. ${AGAIN} Press Run to ask for a new one.`,
@@ -21,7 +22,11 @@ export const SAYS = {
 
 /** Asks a server; the token goes along. */
 const ask = (place, path, options = {}) =>
-  fetch(new URL(path, place.url), { ...options, cache: "no-store", headers: { Authorization: `token ${place.token}` } });
+  fetch(new URL(path, place.url), {
+    ...options,
+    cache: "no-store",
+    headers: { Authorization: `token ${place.token}` },
+  });
 
 /** Answers in time or not at all. */
 const within = (milliseconds) => ({ signal: AbortSignal.timeout(milliseconds) });
@@ -32,9 +37,15 @@ const within = (milliseconds) => ({ signal: AbortSignal.timeout(milliseconds) })
  * @param {Place} place
  */
 export const diagnose = async (place) => {
-  const up = await fetch(new URL("api", place.url), { mode: "no-cors", cache: "no-store", ...within(5000) }).then(() => true, () => false);
+  const up = await fetch(new URL("api", place.url), { mode: "no-cors", cache: "no-store", ...within(5000) }).then(
+    () => true,
+    () => false,
+  );
   if (!up) return navigator.onLine ? (place.local ? SAYS.stopped : SAYS.stoppedAway) : SAYS.offline;
-  const known = await ask(place, "api/kernels", within(5000)).then((answer) => answer.ok, () => false);
+  const known = await ask(place, "api/kernels", within(5000)).then(
+    (answer) => answer.ok,
+    () => false,
+  );
   return known ? SAYS.gone : SAYS.refused;
 };
 
@@ -61,7 +72,9 @@ export class Kernel {
     const answer = await ask(place, "api/kernels", { method: "POST", body }).catch(() => null);
     if (!answer?.ok) {
       const why = await diagnose(place);
-      throw new Trouble(why === SAYS.gone ? "The Jupyter server starts no kernel; what it printed in the terminal says why." : why);
+      throw new Trouble(
+        why === SAYS.gone ? "The Jupyter server starts no kernel; what it printed in the terminal says why." : why,
+      );
     }
     const kernel = new Kernel(place, (await answer.json()).id, lost);
     await kernel.#open();
@@ -77,7 +90,7 @@ export class Kernel {
     return new Promise((opened, failed) => {
       this.#socket.onopen = opened;
       this.#socket.onclose = async () => {
-        const found = !this.#closing && await this.find();
+        const found = !this.#closing && (await this.find());
         // A computer that slept finds its kernel again, and what it said meanwhile.
         if (found && this.#opened++ < 100) this.#open().then(opened, failed);
         else this.#lose(this.#closing ? "The kernel was ended." : await diagnose(this.place), failed);
@@ -96,7 +109,10 @@ export class Kernel {
 
   /** Whether the server still has this kernel. */
   find() {
-    return ask(this.place, `api/kernels/${this.id}`, within(10_000)).then((answer) => answer.ok, () => false);
+    return ask(this.place, `api/kernels/${this.id}`, within(10_000)).then(
+      (answer) => answer.ok,
+      () => false,
+    );
   }
 
   #hear(message) {
@@ -127,12 +143,28 @@ export class Kernel {
    */
   run(code, hear) {
     const id = crypto.randomUUID();
-    const header = { msg_id: id, msg_type: "execute_request", session: this.#session, username: "", version: "5.3", date: new Date().toISOString() };
-    const content = { code, silent: false, store_history: true, user_expressions: {}, allow_stdin: false, stop_on_error: true };
+    const header = {
+      msg_id: id,
+      msg_type: "execute_request",
+      session: this.#session,
+      username: "",
+      version: "5.3",
+      date: new Date().toISOString(),
+    };
+    const content = {
+      code,
+      silent: false,
+      store_history: true,
+      user_expressions: {},
+      allow_stdin: false,
+      stop_on_error: true,
+    };
     return new Promise((done, fail) => {
       if (this.#socket.readyState !== WebSocket.OPEN) return fail(new Trouble(SAYS.gone));
       this.#waiting.set(id, { hear, done, fail, left: new Set(["reply", "idle"]), ended: "" });
-      this.#socket.send(JSON.stringify({ header, content, channel: "shell", parent_header: {}, metadata: {}, buffers: [] }));
+      this.#socket.send(
+        JSON.stringify({ header, content, channel: "shell", parent_header: {}, metadata: {}, buffers: [] }),
+      );
     });
   }
 

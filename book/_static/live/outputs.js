@@ -4,8 +4,12 @@ const KEPT = 100_000; // characters of a stream: a loop that prints for ever mus
 const RICHEST = ["text/html", "image/svg+xml", "image/png", "image/jpeg", "text/markdown", "text/plain"];
 
 /** Text without the codes that colour a terminal; of a line that was written over, its last form. */
-const plain = (text) => text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").split("\n")
-  .map((line) => line.replace(/\r+$/, "").split("\r").pop()).join("\n");
+const plain = (text) =>
+  text
+    .replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "")
+    .split("\n")
+    .map((line) => line.replace(/\r+$/, "").split("\r").pop())
+    .join("\n");
 
 const box = (kind, ...content) => {
   const made = document.createElement("div");

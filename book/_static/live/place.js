@@ -15,20 +15,35 @@ const beside = async (root) => {
 };
 
 /** Asks Binder to build and start the course; it tells its progress as it goes. */
-const binder = (address, say) => new Promise((found, failed) => {
-  const events = new EventSource(address);
-  const end = (settle, value) => { events.close(); settle(value); };
-  events.onerror = () => end(failed, new Trouble(navigator.onLine
-    ? "Binder does not answer. Try again later, or run the course on your own machine with make serve LIVE=1."
-    : SAYS.offline));
-  events.onmessage = ({ data }) => {
-    const { phase, message, url, token } = JSON.parse(data);
-    if (phase === "ready") end(found, { url, token, local: false });
-    else if (phase === "failed")
-      end(failed, new Trouble(`Binder could not start the course (${message?.trim()}). Try again later, or run it on your own machine with make serve LIVE=1.`));
-    else say(`Binder: ${phase}. The first start of the day can take some minutes.`);
-  };
-});
+const binder = (address, say) =>
+  new Promise((found, failed) => {
+    const events = new EventSource(address);
+    const end = (settle, value) => {
+      events.close();
+      settle(value);
+    };
+    events.onerror = () =>
+      end(
+        failed,
+        new Trouble(
+          navigator.onLine
+            ? "Binder does not answer. Try again later, or run the course on your own machine with make serve LIVE=1."
+            : SAYS.offline,
+        ),
+      );
+    events.onmessage = ({ data }) => {
+      const { phase, message, url, token } = JSON.parse(data);
+      if (phase === "ready") end(found, { url, token, local: false });
+      else if (phase === "failed")
+        end(
+          failed,
+          new Trouble(
+            `Binder could not start the course (${message?.trim()}). Try again later, or run it on your own machine with make serve LIVE=1.`,
+          ),
+        );
+      else say(`Binder: ${phase}. The first start of the day can take some minutes.`);
+    };
+  });
 
 /** @returns {Promise<import("./kernel.js").Place>} */
 export const findPlace = async ({ root, binder: address, say }) => {

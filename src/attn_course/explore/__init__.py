@@ -7,33 +7,33 @@ stores its numbers beside it, as text.
 
 from attn_course.explore.beam import beam
 from attn_course.explore.cache import cache
-from attn_course.explore.clock import clock
 from attn_course.explore.decoder import decoder
 from attn_course.explore.einsum import einsum
 from attn_course.explore.figure import Explorable
-from attn_course.explore.heads import jobs, split
-from attn_course.explore.lookup import lookup
-from attn_course.explore.masks import mask
-from attn_course.explore.order import order
-from attn_course.explore.particles import particles
+from attn_course.explore.heads import shared_head, split_heads
+from attn_course.explore.japanese_particles import japanese_particles
+from attn_course.explore.mask import mask
+from attn_course.explore.query_key_value import query_key_value
+from attn_course.explore.rotary import rotary
 from attn_course.explore.scale import scale
-from attn_course.explore.temperature import softmax
+from attn_course.explore.softmax import softmax
 from attn_course.explore.tiles import tiles
+from attn_course.explore.word_order import word_order
 
 __all__ = [
     "Explorable",
     "beam",
     "cache",
-    "clock",
     "decoder",
     "einsum",
-    "jobs",
-    "lookup",
+    "japanese_particles",
     "mask",
-    "order",
-    "particles",
+    "query_key_value",
+    "rotary",
     "scale",
+    "shared_head",
     "softmax",
-    "split",
+    "split_heads",
     "tiles",
+    "word_order",
 ]

@@ -38,7 +38,13 @@ export function naiveSoftmax(scores) {
  * @param {Matrix} rows
  * @returns {Vector}
  */
-export const average = (weights, rows) => rows[0].map((_, c) => dot(weights, rows.map((row) => row[c])));
+export const average = (weights, rows) =>
+  rows[0].map((_, c) =>
+    dot(
+      weights,
+      rows.map((row) => row[c]),
+    ),
+  );
 
 /** @param {Vector} weights */
 export const entropy = (weights) => -weights.reduce((sum, w) => sum + (w > 0 ? w * Math.log(w) : 0), 0);
@@ -55,7 +61,8 @@ export const entropy = (weights) => -weights.reduce((sum, w) => sum + (w > 0 ? w
 export function maskedWeights(scores, mask, when) {
   return scores.map((row, t) => {
     if (when === "before") return softmax(row.map((s, j) => (mask[t][j] ? s : -Infinity)));
-    const kept = softmax(row).map((w, j) => (mask[t][j] ? w : 0)), sum = when === "again" ? kept.reduce((a, b) => a + b, 0) : 1;
+    const kept = softmax(row).map((w, j) => (mask[t][j] ? w : 0)),
+      sum = when === "again" ? kept.reduce((a, b) => a + b, 0) : 1;
     return kept.map((w) => (sum ? w / sum : 0));
   });
 }
@@ -73,7 +80,9 @@ export function say(scores, mask, when) {
   return scores.map((row, t) => {
     const hidden = when !== "after";
     const p = softmax(row.map((s, j) => (hidden && !mask[t][j] ? -Infinity : s)));
-    return row.map((_, j) => p.reduce((sum, w, i) => sum + (mask[t][i] ? Math.abs(w * ((i === j ? 1 : 0) - p[j])) : 0), 0));
+    return row.map((_, j) =>
+      p.reduce((sum, w, i) => sum + (mask[t][i] ? Math.abs(w * ((i === j ? 1 : 0) - p[j])) : 0), 0),
+    );
   });
 }
 

@@ -4,18 +4,19 @@
 
 /** @typedef {number | string | boolean | number[]} Value */
 /** @typedef {Record<string, any>} State */
-/** @typedef {{ id: string, name: string, ask: string, options: string[], right: number, then: string, told: string, [more: string]: any }} Data */
-/** @typedef {{ draw: () => void, tell?: () => string, found?: () => boolean, solve?: () => State }} Drawn solve gives the state that shows the answer */
+/** @typedef {{ id: string, name: string, question: string, options: string[], right: number, task: string, answer: string, [more: string]: any }} Data */
+/** @typedef {{ draw: () => void, describe?: () => string, solved?: () => boolean, solve?: () => State }} Drawn solve gives the state that shows the answer */
 /** @typedef {Node | string} Child */
 
 const STYLE = "explore.css";
 const SVG = "http://www.w3.org/2000/svg";
+const POINT = "Point at a part of the picture, or tap it, to see its value.";
 
 /**
  * @param {Element} e
  * @param {Record<string, any>} attributes
  */
-export function set(e, attributes) {
+export function setAttributes(e, attributes) {
   for (const name in attributes) {
     const value = attributes[name];
     if (value === null || value === false) e.removeAttribute(name);
@@ -29,9 +30,9 @@ export function set(e, attributes) {
  * @param {...Child} children
  * @returns {any}
  */
-export function make(tag, attributes = {}, ...children) {
+export function element(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
-  set(e, attributes);
+  setAttributes(e, attributes);
   e.append(...children);
   return e;
 }
@@ -44,27 +45,33 @@ export function make(tag, attributes = {}, ...children) {
  */
 export function svg(tag, attributes = {}, ...children) {
   const e = document.createElementNS(SVG, tag);
-  set(e, attributes);
+  setAttributes(e, attributes);
   e.append(...children);
   return e;
 }
 
 /** @param {any} e @param {string} text */
-export const write = (e, text) => {
+export const setText = (e, text) => {
   if (e.textContent !== text) e.textContent = text;
 };
 
 /** A sentence whose `code` is set as code. @param {string} text @returns {Child[]} */
-export const words = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
+export const withCode = (text) => text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
 
 /** @param {number} x @param {number} low @param {number} high */
-export const within = (x, low, high) => Math.min(high, Math.max(low, x));
+export const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
 
 /** As many digits, with a minus sign of the right width. @param {number} x @param {number} [digits] */
-export const number = (x, digits = 2) => (Number.isNaN(x) ? "NaN" : Math.abs(x) === Infinity ? (x < 0 ? "−∞" : "∞")
-  : (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "−"));
+export const number = (x, digits = 2) =>
+  Number.isNaN(x)
+    ? "NaN"
+    : Math.abs(x) === Infinity
+      ? x < 0
+        ? "−∞"
+        : "∞"
+      : (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "−");
 
-export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const prefersReducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /**
  * Call a function with each pointer position while an element is pressed and dragged, the first press included.
@@ -95,13 +102,13 @@ export class Figure {
     /** @type {State} */
     this.state = structuredClone(start);
     /** How an address gives a value of the state back; a name without one is not taken from there. */
-    this.readers = /** @type {Record<string, (text: string) => Value | undefined>} */ ({});
-    this.stage = make("div", { class: "stage" });
-    this.controls = make("div", { class: "controls" });
-    this.said = make("p", { class: "said", "aria-live": "polite" });
+    this.parsers = /** @type {Record<string, (text: string) => Value | undefined>} */ ({});
+    this.stage = element("div", { class: "stage" });
+    this.controls = element("div", { class: "controls" });
+    this.status = element("p", { class: "status", "aria-live": "polite" });
     this.touched = false;
     this.drawn = /** @type {Drawn} */ ({ draw() {} });
-    this.after = /** @type {(() => void)[]} */ ([]);
+    this.effects = /** @type {(() => void)[]} */ ([]);
     this.style = "";
     this.waits = 0;
     this.frame = 0;
@@ -117,7 +124,7 @@ export class Figure {
 
   draw() {
     this.frame = 0;
-    this.after.forEach((f) => f());
+    this.effects.forEach((f) => f());
     this.drawn.draw();
     clearTimeout(this.waits); // while something moves, a screen reader is not told
     this.waits = setTimeout(() => this.settle(), this.touched ? 200 : 0);
@@ -126,13 +133,14 @@ export class Figure {
   /** While a key is held or a point dragged, the figure keeps its height, so that the page around it is not laid out for each frame. */
   hold() {
     const { style } = this.host;
-    if (!style.contain) Object.assign(style, { height: `${this.host.getBoundingClientRect().height}px`, contain: "size layout" });
+    if (!style.contain)
+      Object.assign(style, { height: `${this.host.getBoundingClientRect().height}px`, contain: "size layout" });
   }
 
   settle() {
     this.waits = 0;
     Object.assign(this.host.style, { height: "", contain: "" });
-    write(this.said, this.drawn.tell ? this.drawn.tell() : "");
+    setText(this.status, this.drawn.describe ? this.drawn.describe() : "");
     if (this.touched) this.remember();
     this.judge();
   }
@@ -142,8 +150,15 @@ export class Figure {
   /** Say the state in the address, where that is the website's. */
   remember() {
     if (!("content_root" in document.documentElement.dataset)) return;
-    const parts = Object.keys(this.readers).filter((name) => String(this.state[name]) !== String(this.start[name]))
-      .map((name) => `${name}=${[this.state[name]].flat().map((x) => (typeof x === "number" ? +x.toFixed(4) : x)).join("_")}`);
+    const parts = Object.keys(this.parsers)
+      .filter((name) => String(this.state[name]) !== String(this.start[name]))
+      .map(
+        (name) =>
+          `${name}=${[this.state[name]]
+            .flat()
+            .map((x) => (typeof x === "number" ? +x.toFixed(4) : x))
+            .join("_")}`,
+      );
     history.replaceState(history.state, "", `#${this.data.id}${parts.length ? `?${parts.join("&")}` : ""}`);
   }
 
@@ -153,7 +168,7 @@ export class Figure {
     if (id !== this.data.id) return false;
     for (const part of rest.split("&")) {
       const [name, text = ""] = part.split("=");
-      const value = Object.hasOwn(this.readers, name) ? this.readers[name](text) : undefined;
+      const value = Object.hasOwn(this.parsers, name) ? this.parsers[name](text) : undefined;
       if (value !== undefined) this.state[name] = value;
     }
     return true;
@@ -164,12 +179,17 @@ export class Figure {
     const { host } = this;
     host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
     this.draw(); // before it is in the page, which would have to lay out all that it has so far
-    host.attachShadow({ mode: "open" }).append(make("style", {}, style), view);
-    view.addEventListener("keydown", (/** @type {Event} */ event) => event.stopPropagation());
+    host.attachShadow({ mode: "open" }).append(element("style", {}, style), view);
+    view.addEventListener("keydown", (event) => event.stopPropagation());
     // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
     const shade = () => {
-      const theme = document.documentElement.getAttribute("theme"), ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
-      const dark = theme ? theme === "dark" : ink ? +ink[1] + 2 * +ink[2] + +ink[3] > 512 : matchMedia("(prefers-color-scheme: dark)").matches;
+      const theme = document.documentElement.getAttribute("theme"),
+        ink = getComputedStyle(host).color.match(/^rgba?\((\d+), (\d+), (\d+)/);
+      const dark = theme
+        ? theme === "dark"
+        : ink
+          ? +ink[1] + 2 * +ink[2] + +ink[3] > 512
+          : matchMedia("(prefers-color-scheme: dark)").matches;
       host.toggleAttribute("data-dark", dark);
     };
     const themes = new MutationObserver(shade);
@@ -179,7 +199,8 @@ export class Figure {
     requestAnimationFrame(shade); // asked at once, the colour would be looked up in half a page
     const recall = () => {
       if (!this.recall()) return;
-      for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
+      for (let fold = host.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null)
+        fold.open = true;
       host.scrollIntoView();
       this.draw();
     };
@@ -192,39 +213,42 @@ export class Figure {
    * @param {{ label: string, min: number, max: number, step: number | "any", show?: (x: number) => string }} options
    */
   slider(name, { label, min, max, step, show = String }) {
-    const input = make("input", { type: "range", min, max, step, "aria-label": label }), output = make("output");
+    const input = element("input", { type: "range", min, max, step, "aria-label": label }),
+      output = element("output");
     input.addEventListener("input", () => this.change({ [name]: +input.value }));
-    this.after.push(() => {
+    this.effects.push(() => {
       const x = this.state[name];
       if (+input.value !== x) input.value = x;
-      set(input, { "aria-valuetext": show(x) });
-      write(output, show(x));
+      setAttributes(input, { "aria-valuetext": show(x) });
+      setText(output, show(x));
     });
-    this.readers[name] = (text) => (text !== "" && Number.isFinite(+text) ? within(+text, min, max) : undefined);
-    const e = make("label", { class: "slider" }, make("span", {}, label), input, output);
+    this.parsers[name] = (text) => (text !== "" && Number.isFinite(+text) ? clamp(+text, min, max) : undefined);
+    const e = element("label", { class: "slider" }, element("span", {}, label), input, output);
     this.controls.append(e);
     return e;
   }
 
   /** @param {string} name @param {string} label @param {Record<string, string>} options value: words */
   choice(name, label, options) {
-    const set_ = make("fieldset", { class: "choice" }, make("legend", {}, label));
+    const set_ = element("fieldset", { class: "choice" }, element("legend", {}, label));
     for (const value in options) {
-      const input = make("input", { type: "radio", name, value });
+      const input = element("input", { type: "radio", name, value });
       input.addEventListener("change", () => this.change({ [name]: value }));
-      this.after.push(() => { input.checked = this.state[name] === value; });
-      set_.append(make("label", {}, input, make("span", {}, options[value])));
+      this.effects.push(() => {
+        input.checked = this.state[name] === value;
+      });
+      set_.append(element("label", {}, input, element("span", {}, options[value])));
     }
-    this.readers[name] = (text) => (Object.hasOwn(options, text) ? text : undefined);
+    this.parsers[name] = (text) => (Object.hasOwn(options, text) ? text : undefined);
     this.controls.append(set_);
     return set_;
   }
 
   /** @param {string} label @param {() => void} press @param {() => boolean} [atEnd] whether the next press leads back to the beginning, which is said */
   button(label, press, atEnd) {
-    const e = make("button", { type: "button" }, label);
+    const e = element("button", { type: "button" }, label);
     e.addEventListener("click", press);
-    if (atEnd) this.after.push(() => write(e, atEnd() ? "From the beginning" : label));
+    if (atEnd) this.effects.push(() => setText(e, atEnd() ? "From the beginning" : label));
     this.controls.append(e);
     return e;
   }
@@ -232,11 +256,25 @@ export class Figure {
   /** A list of numbers that no control holds, such as points that are dragged. @param {string} name @param {number[]} [low] @param {number[]} [high] */
   numbers(name, low, high) {
     const size = this.start[name].length;
-    this.readers[name] = (text) => {
+    this.parsers[name] = (text) => {
       const numbers = text.split("_").map(Number);
       if (numbers.length !== size || !numbers.every(Number.isFinite)) return undefined;
-      return numbers.map((x, i) => (low && high ? within(x, low[i % low.length], high[i % high.length]) : x));
+      return numbers.map((x, i) => (low && high ? clamp(x, low[i % low.length], high[i % high.length]) : x));
     };
+  }
+
+  /**
+   * Below a picture, show the value of the part that has the pointer or the focus.
+   * @param {Element} picture @param {(event: any) => string | null | undefined} describe gives the text of a part, if it has one
+   */
+  showValues(picture, describe = ({ target }) => target.closest("[data-value]")?.getAttribute("data-value")) {
+    const line = element("p", { class: "value-line" }, POINT);
+    picture.after(line);
+    for (const type of ["pointermove", "pointerdown", "focusin"])
+      picture.addEventListener(type, (event) => setText(line, describe(event) || POINT));
+    picture.addEventListener("pointerleave", (/** @type {any} */ { pointerType }) => {
+      if (pointerType !== "touch") setText(line, POINT);
+    });
   }
 
   /** @param {string} label what it shows @param {[number, number, number, number]} box lowest and highest x, lowest and highest y */
@@ -252,8 +290,8 @@ export class Plane {
     const [x0, x1, y0, y1] = box;
     this.figure = figure;
     this.box = box;
-    this.x = (/** @type {number} */ x) => (x - x0) / (x1 - x0) * width;
-    this.y = (/** @type {number} */ y) => (y1 - y) / (y1 - y0) * height;
+    this.x = (x) => ((x - x0) / (x1 - x0)) * width;
+    this.y = (y) => ((y1 - y) / (y1 - y0)) * height;
     this.svg = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "plane", role: "group", "aria-label": label });
     const cross = `M${this.x(Math.max(0, x0))} 0V${height}M0 ${this.y(Math.max(0, y0))}H${width}`;
     this.back = svg("g");
@@ -265,8 +303,12 @@ export class Plane {
 
   /** Where a pointer is, in the numbers of the axes. @param {PointerEvent} event */
   under(event) {
-    const r = this.svg.getBoundingClientRect(), [x0, x1, y0, y1] = this.box;
-    return [x0 + (event.clientX - r.left) / r.width * (x1 - x0), y1 - (event.clientY - r.top) / r.height * (y1 - y0)];
+    const r = this.svg.getBoundingClientRect(),
+      [x0, x1, y0, y1] = this.box;
+    return [
+      x0 + ((event.clientX - r.left) / r.width) * (x1 - x0),
+      y1 - ((event.clientY - r.top) / r.height) * (y1 - y0),
+    ];
   }
 
   /**
@@ -275,22 +317,36 @@ export class Plane {
    * @param {{ kind: string, moved?: () => void }} options
    */
   handle(name, index, label, { kind, moved = () => {} }) {
-    const { figure } = this, [x0, x1, y0, y1] = this.box;
+    const { figure } = this,
+      [x0, x1, y0, y1] = this.box;
     const place = () => figure.state[name].slice(2 * index, 2 * index + 2);
-    const move = (/** @type {number} */ x, /** @type {number} */ y) => {
+    const move = (x, y) => {
       const list = [...figure.state[name]];
-      list[2 * index] = Math.round(within(x, x0, x1) * 1000) / 1000;
-      list[2 * index + 1] = Math.round(within(y, y0, y1) * 1000) / 1000;
+      list[2 * index] = Math.round(clamp(x, x0, x1) * 1000) / 1000;
+      list[2 * index + 1] = Math.round(clamp(y, y0, y1) * 1000) / 1000;
       moved();
       figure.change({ [name]: list });
     };
-    const e = svg("g", { class: `handle ${kind}`, tabindex: 0, role: "slider", "aria-label": label, "aria-valuemin": x0, "aria-valuemax": x1 },
-      svg("circle", { r: 15, class: "reach" }), svg("circle", { r: 4, class: "dot" }));
-    const hold = (/** @type {PointerEvent} */ down) => {
-      const grip = /** @type {SVGElement} */ (e), [x, y] = place(), [u, v] = this.under(down);
+    const e = svg(
+      "g",
+      {
+        class: `handle ${kind}`,
+        tabindex: 0,
+        role: "slider",
+        "aria-label": label,
+        "aria-valuemin": x0,
+        "aria-valuemax": x1,
+      },
+      svg("circle", { r: 15, class: "reach" }),
+      svg("circle", { r: 4, class: "dot" }),
+    );
+    const hold = (down) => {
+      const grip = /** @type {SVGElement} */ (e),
+        [x, y] = place(),
+        [u, v] = this.under(down);
       grip.focus({ preventScroll: true });
       grip.setPointerCapture(down.pointerId);
-      const drag = (/** @type {PointerEvent} */ event) => {
+      const drag = (event) => {
         const [a, b] = this.under(event);
         move(x + a - u, y + b - v);
       };
@@ -298,25 +354,32 @@ export class Plane {
       grip.addEventListener("pointermove", drag);
       for (const end of ["pointerup", "pointercancel"]) grip.addEventListener(end, stop, { once: true });
     };
-    e.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    e.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       event.preventDefault();
       const [u, v] = this.under(event);
-      const far = (/** @type {{ place: () => number[] }} */ { place: at }) => Math.hypot(this.x(at()[0]) - this.x(u), this.y(at()[1]) - this.y(v));
+      const far = ({ place: at }) => Math.hypot(this.x(at()[0]) - this.x(u), this.y(at()[1]) - this.y(v));
       this.handles.reduce((a, b) => (far(b) < far(a) ? b : a)).hold(event);
     });
     // Inside a drawing, browsers do not heed touch-action: without this a finger would scroll the page.
-    e.addEventListener("touchstart", (/** @type {Event} */ event) => event.preventDefault(), { passive: false });
-    e.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      const [x, y] = place(), step = (event.shiftKey ? 0.1 : 0.02);
-      const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key] ?? [0, 0];
+    e.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });
+    e.addEventListener("keydown", (event) => {
+      const [x, y] = place(),
+        step = event.shiftKey ? 0.1 : 0.02;
+      const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key] ?? [
+        0, 0,
+      ];
       if (!dx && !dy) return;
       event.preventDefault();
       move(x + dx * step * (x1 - x0), y + dy * step * (y1 - y0));
     });
-    figure.after.push(() => {
+    figure.effects.push(() => {
       const [x, y] = place();
-      set(e, { transform: `translate(${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)})`, "aria-valuenow": x, "aria-valuetext": `${number(x)} across, ${number(y)} up` });
+      setAttributes(e, {
+        transform: `translate(${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)})`,
+        "aria-valuenow": x,
+        "aria-valuetext": `${number(x)} across, ${number(y)} up`,
+      });
     });
     this.handles.push({ e, place, hold });
     this.front.append(e);
@@ -326,10 +389,14 @@ export class Plane {
   /** Names beside their points, moved apart where they would overlap. @param {any[]} texts @param {number[][]} points */
   label(texts, points) {
     const [width, height] = this.size;
-    const spots = points.map(([x, y], i) => ({ i, x: this.x(x), y: this.y(y), at: this.y(y) })).sort((a, b) => a.at - b.at);
+    const spots = points
+      .map(([x, y], i) => ({ i, x: this.x(x), y: this.y(y), at: this.y(y) }))
+      .sort((a, b) => a.at - b.at);
     for (let round = 0; round < 12; round++) {
       for (let n = 1; n < spots.length; n++) {
-        const a = spots[n - 1], b = spots[n], gap = 13 - (b.at - a.at);
+        const a = spots[n - 1],
+          b = spots[n],
+          gap = 13 - (b.at - a.at);
         if (gap > 0 && Math.abs(a.x - b.x) < 60) {
           a.at -= gap / 2;
           b.at += gap / 2;
@@ -338,7 +405,11 @@ export class Plane {
     }
     for (const { i, x, at } of spots) {
       const left = x > width - 60;
-      set(texts[i], { x: (x + (left ? -9 : 9)).toFixed(1), y: (within(at, 8, height - 6) + 4).toFixed(1), "text-anchor": left ? "end" : "start" });
+      setAttributes(texts[i], {
+        x: (x + (left ? -9 : 9)).toFixed(1),
+        y: (clamp(at, 8, height - 6) + 4).toFixed(1),
+        "text-anchor": left ? "end" : "start",
+      });
     }
   }
 }
@@ -346,40 +417,52 @@ export class Plane {
 /** @param {Figure} figure */
 function frame(figure) {
   const { data, host } = figure;
-  let guess = -1, shown = false;
-  const then = make("p", { class: "then", hidden: true }, ...words(data.then));
-  const answer = make("button", { type: "button", class: "quiet" }, "Show the answer");
-  const told = make("p", { class: "told", "aria-live": "polite" });
-  const question = make("p", { class: "ask" }, ...words(data.ask));
-  const ask = make("fieldset", { class: "guess" }, make("legend", {}, "Your guess"));
+  let guess = -1,
+    shown = false;
+  const task = element("p", { class: "task", hidden: true }, ...withCode(data.task));
+  const answerButton = element("button", { type: "button", class: "quiet" }, "Show the answer");
+  const answer = element("p", { class: "answer-text", "aria-live": "polite" });
+  const question = element("p", { class: "question" }, ...withCode(data.question));
+  const ask = element("fieldset", { class: "guess" }, element("legend", {}, "Your guess"));
   data.options.forEach((option, i) => {
-    const input = make("input", { type: "radio", name: "guess", value: i });
+    const input = element("input", { type: "radio", name: "guess", value: i });
     input.addEventListener("change", () => {
       guess = i;
-      then.hidden = shown;
+      task.hidden = shown;
       figure.judge();
     });
-    ask.append(make("label", {}, input, make("span", {}, ...words(option))));
+    ask.append(element("label", {}, input, element("span", {}, ...withCode(option))));
   });
   const tell = () => {
     shown = true;
-    then.hidden = answer.hidden = true;
-    const verdict = guess < 0 ? [] : [make("b", {}, guess === data.right ? "Your guess is right. " : "Not what you guessed. ")];
-    told.replaceChildren(...verdict, ...words(data.told));
-    host.setAttribute("data-told", "");
+    task.hidden = answerButton.hidden = true;
+    const verdict =
+      guess < 0 ? [] : [element("b", {}, guess === data.right ? "Your guess is right. " : "Not what you guessed. ")];
+    answer.replaceChildren(...verdict, ...withCode(data.answer));
+    host.setAttribute("data-answered", "");
   };
   const show = () => {
     tell();
     if (figure.drawn.solve) figure.change(figure.drawn.solve());
   };
   figure.judge = () => {
-    if (shown || (guess >= 0 && figure.touched && figure.drawn.found?.())) tell();
+    if (shown || (guess >= 0 && figure.touched && figure.drawn.solved?.())) tell();
   };
-  answer.addEventListener("click", show);
-  const reset = make("button", { type: "button", class: "quiet" }, "Start again");
+  answerButton.addEventListener("click", show);
+  const reset = element("button", { type: "button", class: "quiet" }, "Start again");
   reset.addEventListener("click", () => figure.change(structuredClone(figure.start)));
-  return make("div", { class: "explore", role: "group", "aria-label": data.name },
-    question, figure.stage, figure.controls, figure.said, ask, then, told, make("p", { class: "last" }, answer, reset));
+  return element(
+    "div",
+    { class: "explore", role: "group", "aria-label": data.name },
+    question,
+    figure.stage,
+    figure.controls,
+    figure.status,
+    ask,
+    task,
+    answer,
+    element("p", { class: "last" }, answerButton, reset),
+  );
 }
 
 const kinds = /** @type {Map<string, [(data: Data) => State, (figure: Figure) => Drawn]>} */ (new Map());
@@ -388,7 +471,8 @@ function scan() {
   for (const host of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("div.attn-explore"))) {
     const kind = kinds.get(host.dataset.kind ?? "");
     if (host.shadowRoot || !kind) continue;
-    const data = JSON.parse(host.querySelector("script")?.textContent ?? ""), { id } = data;
+    const data = JSON.parse(host.querySelector("script")?.textContent ?? ""),
+      { id } = data;
     for (let n = 2; document.getElementById(data.id); n++) data.id = `${id}-${n}`; // another of its kind stands above
     const figure = new Figure(host, data, kind[0](data));
     figure.drawn = kind[1](figure);

@@ -3,7 +3,7 @@
 from typing import Any
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.explore.looks import check_steps, draw, load, unpack
+from attn_course.explore.recorded_attention import check_steps, draw, load, unpack
 from attn_course.plots.svg import Canvas
 from attn_course.plots.text import as_table
 

@@ -40,11 +40,11 @@ class Explorable:
         )
         width, height = (round(float(part)) for part in size.groups())
         module = f"explore/{kind}.js"
-        told = {"id": f"explore-{kind}", "name": alt, **guess.told(), **data}
+        record = {"id": f"explore-{kind}", "name": alt, **guess.record(), **data}
         self.html = (
             f'<div class="attn-explore" data-kind="{kind}">'
             f'<img alt="{html.escape(alt)}" width="{width}" height="{height}" src="{address}">'
-            f'<script type="application/json">{as_json(told)}</script>{scripts(module)}</div>'
+            f'<script type="application/json">{as_json(record)}</script>{scripts(module)}</div>'
         )
 
     def __repr__(self) -> str:
@@ -72,15 +72,10 @@ class Guess:
     """A multiple-choice question about a figure, with its explanation."""
 
     def __init__(
-        self, ask: str, options: Sequence[str], right: int, then: str, told: str
+        self, question: str, options: Sequence[str], right: int, task: str, answer: str
     ) -> None:
-        self.ask, self.options, self.right, self.then, self.answer = (
-            ask,
-            list(options),
-            right,
-            then,
-            told,
-        )
+        self.question, self.options, self.right = question, list(options), right
+        self.task, self.answer = task, answer
 
     def __str__(self) -> str:
         options = [
@@ -89,15 +84,15 @@ class Guess:
         ]
         return "\n".join(
             [
-                f"Guess first. {self.ask}",
+                f"Guess first. {self.question}",
                 *options,
                 f"Answer: ({'abcdef'[self.right]}) {self.answer}",
             ]
         )
 
-    def told(self) -> dict[str, Any]:
-        words = {"ask": self.ask, "options": self.options, "right": self.right}
-        return {**words, "then": self.then, "told": self.answer}
+    def record(self) -> dict[str, Any]:
+        """The question, the options, the number of the right one, what to try, and the answer, for the script."""
+        return dict(vars(self))
 
 
 def rounded(values: np.ndarray, digits: int = 4) -> list:

@@ -7,7 +7,7 @@ from attn_course.plots.svg import WIDTH, Canvas
 from attn_course.plots.text import on_one_line
 
 
-def split(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
+def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
     """Step from a wide table to its heads: cut and transpose, or view.
 
     It is for the mistake that a tensor of the right shape is the right tensor. The numbers say where they come from:
@@ -100,14 +100,14 @@ def split(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
     drawing = sheet.finish(
         f"A wide table ({T}, {H * D}), to be split into {H} heads", lines
     )
-    return Explorable("split", drawing, guess, T=T, H=H, D=D)
+    return Explorable("split_heads", drawing, guess, T=T, H=H, D=D)
 
 
 def _listed(rows: list[list[int]]) -> str:
     return " | ".join(" ".join(map(str, row)) for row in rows)
 
 
-def jobs(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
+def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
     """Share one head's weight between two words that both are asked for, or take a second head.
 
     It is for the mistake that a wider head would do what two heads do.
@@ -162,4 +162,4 @@ def jobs(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
     sheet.arrow((WIDTH / 2, 40), (WIDTH / 2, 62), kind="query", width=2)
     sheet.text(WIDTH / 2, 26, f"one head, half of the weight each: {(a + b) / 2:.2f}")
     drawing = sheet.finish("One head between two words", lines)
-    return Explorable("jobs", drawing, guess, words=list(words), speeds=[a, b])
+    return Explorable("shared_head", drawing, guess, words=list(words), speeds=[a, b])

@@ -1,5 +1,5 @@
 // Tiles over a table of scores: each query keeps a running maximum, a running total and a running mix.
-import { make, number, set, start, write } from "./core.js";
+import { element, number, setAttributes, setText, start } from "./core.js";
 
 /** @typedef {[number, number, number, number]} Tile first query, end of the queries, first key, end of the keys */
 /** @typedef {{ largest: number, total: number, mix: number }} Running */
@@ -10,9 +10,10 @@ import { make, number, set, start, write } from "./core.js";
  * @returns {Tile[]}
  */
 export function tilesOf(T, S, size, back, causal) {
-  const starts = (/** @type {number} */ n) => Array.from({ length: Math.ceil(n / size) }, (_, i) => i * size);
+  const starts = (n) => Array.from({ length: Math.ceil(n / size) }, (_, i) => i * size);
   const columns = back ? starts(S).reverse() : starts(S);
-  return starts(T).flatMap((t) => columns.map((s) => /** @type {Tile} */ ([t, Math.min(t + size, T), s, Math.min(s + size, S)])))
+  return starts(T)
+    .flatMap((t) => columns.map((s) => /** @type {Tile} */ ([t, Math.min(t + size, T), s, Math.min(s + size, S)])))
     .filter(([, end, s]) => !causal || s <= end - 1 + S - T);
 }
 
@@ -22,9 +23,15 @@ export function tilesOf(T, S, size, back, causal) {
  * @returns {Running}
  */
 export function readBlock({ largest, total, mix }, scores, values, shrinks) {
-  const now = Math.max(largest, ...scores), base = now === -Infinity ? 0 : now, shrink = shrinks ? Math.exp(largest - base) : 1;
+  const now = Math.max(largest, ...scores),
+    base = now === -Infinity ? 0 : now,
+    shrink = shrinks ? Math.exp(largest - base) : 1;
   const powers = scores.map((s) => Math.exp(s - base));
-  return { largest: now, total: total * shrink + powers.reduce((a, b) => a + b, 0), mix: mix * shrink + powers.reduce((sum, p, i) => sum + p * values[i], 0) };
+  return {
+    largest: now,
+    total: total * shrink + powers.reduce((a, b) => a + b, 0),
+    mix: mix * shrink + powers.reduce((sum, p, i) => sum + p * values[i], 0),
+  };
 }
 
 /**
@@ -33,7 +40,8 @@ export function readBlock({ largest, total, mix }, scores, values, shrinks) {
  * @returns {Running[]}
  */
 export function readTiles(powers, values, tiles, causal, shrinks) {
-  const more = powers[0].length - powers.length, all = powers.map(() => ({ largest: -Infinity, total: 0, mix: 0 }));
+  const more = powers[0].length - powers.length,
+    all = powers.map(() => ({ largest: -Infinity, total: 0, mix: 0 }));
   for (const [t0, t1, s0, s1] of tiles) {
     for (let t = t0; t < t1; t++) {
       const scores = powers[t].slice(s0, s1).map((p, i) => (causal && s0 + i > t + more ? -Infinity : Math.log(p)));
@@ -43,80 +51,179 @@ export function readTiles(powers, values, tiles, causal, shrinks) {
   return all;
 }
 
-start("tiles", () => ({ size: "2", order: "front", sees: "all", shrink: "yes", step: 0 }), (figure) => {
-  const { data, state } = figure, { powers, values } = data, T = powers.length, S = powers[0].length;
-  figure.style = "tiles.css";
-  const cells = powers.map((/** @type {number[]} */ row) => row.map((p) => make("td", {}, number(p, Number.isInteger(p) ? 0 : 2))));
-  const heads = values.map((/** @type {number} */ v, /** @type {number} */ s) => make("th", { scope: "col" }, `key ${s}`, make("br"), make("span", { class: "value" }, number(v, Number.isInteger(v) ? 0 : 2))));
-  const grid = make("table", { class: "grid" }, make("thead", {}, make("tr", {}, make("td", {}, "value:"), ...heads)), make("tbody", {}, ...cells.map((/** @type {Element[]} */ row, /** @type {number} */ t) => make("tr", {}, make("th", { scope: "row" }, `query ${t}`), ...row))));
-  const kept = powers.map((/** @type {number[]} */ _, /** @type {number} */ t) => {
-    const parts = Array.from({ length: 5 }, () => make("td"));
-    return { e: make("tr", {}, make("th", { scope: "row" }, `query ${t}`), ...parts), parts };
-  });
-  const names = ["largest", "shrunk by", "total ℓ", "mix a", "a ÷ ℓ"].map((name) => make("th", { scope: "col" }, name));
-  const table = make("table", {}, make("thead", {}, make("tr", {}, make("td"), ...names)), make("tbody", {}, ...kept.map((/** @type {any} */ k) => k.e)));
-  const room = make("p", { class: "count" });
-  figure.stage.append(
-    make("figure", { class: "card wide" }, make("figcaption", {}, "The exponentials of the scores, e^score"), grid, room),
-    make("figure", { class: "card wide" }, make("figcaption", {}, "What each query keeps, counted from its largest so far"), table),
-  );
-  const size = () => +state.size, causal = () => state.sees === "causal", shrinks = () => state.shrink === "yes";
-  const tiles = () => tilesOf(T, S, size(), state.order === "back", causal());
-  figure.after.push(() => { // before its value is set
-    state.step = Math.min(state.step, tiles().length);
-    set(slider.querySelector("input"), { max: tiles().length });
-  });
-  const slider = figure.slider("step", { label: "Tiles read", min: 0, max: T * S, step: 1, show: (x) => `${x} of ${tiles().length}` });
-  figure.button("Next tile", () => figure.change({ step: state.step >= tiles().length ? 0 : state.step + 1 }), () => state.step >= tiles().length);
-  figure.choice("size", "Tile", { 1: "1 × 1", 2: "2 × 2", 4: "4 × 4" });
-  figure.choice("order", "Keys", { front: "from the front", back: "from the back" });
-  figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
-  figure.choice("shrink", "When the maximum grows", { yes: "shrink what was before", no: "leave it" });
-  const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
-  cells.forEach((/** @type {Element[]} */ row, /** @type {number} */ t) => row.forEach((e, s) => e.addEventListener("click", () => {
-    const place = tiles().findIndex(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
-    if (place >= 0) figure.change({ step: place + 1 });
-  })));
-  const digits = (/** @type {number} */ x) => number(x, 3).replace(/\.?0+$/, "");
-  const now = () => {
-    const all = tiles(), read = all.slice(0, state.step), states = readTiles(powers, values, read, causal(), shrinks());
-    return { all, read, states, before: readTiles(powers, values, read.slice(0, -1), causal(), shrinks()) };
-  };
-  const off = () => {
-    const right = full();
-    return Math.max(...now().states.map(({ total, mix }, t) => Math.abs(mix / total - right[t].mix / right[t].total)));
-  };
-  return {
-    draw() {
-      const { all, read, states, before } = now(), [t0, t1, s0, s1] = read[read.length - 1] ?? [0, 0, 0, 0];
-      const inside = (/** @type {number} */ t, /** @type {number} */ s, /** @type {Tile[]} */ list) => list.some(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
-      cells.forEach((/** @type {Element[]} */ row, /** @type {number} */ t) => row.forEach((e, s) => {
-        const hidden = causal() && s > t + S - T, here = t0 <= t && t < t1 && s0 <= s && s < s1, edge = `${s % size() ? "" : " west"}${t % size() ? "" : " north"}`;
-        set(e, { class: `pressable ${hidden ? "hidden" : inside(t, s, read) ? "read" : "wait"}${here ? " here" : ""}${!inside(t, s, all) ? " skipped" : ""}${edge}` });
-      }));
-      kept.forEach((/** @type {any} */ { e, parts }, /** @type {number} */ t) => {
-        const { largest, total, mix } = states[t], here = t0 <= t && t < t1, grew = here && largest > before[t].largest && before[t].largest > -Infinity;
-        set(e, { class: here ? "here" : "" });
-        const shown = largest === -Infinity ? ["–", "", "0", "0", "–"] : [digits(Math.exp(largest)), grew ? (shrinks() ? digits(Math.exp(before[t].largest - largest)) : "not") : "", digits(total), digits(mix), digits(mix / total)];
-        shown.forEach((text, i) => write(parts[i], text));
-      });
-      const skipped = Math.ceil(T / size()) * Math.ceil(S / size()) - all.length;
-      write(room, `${skipped ? `${skipped} hidden ${skipped > 1 ? "tiles are" : "tile is"} never read. ` : ""}Held at once: ${Math.min(size(), T) * Math.min(size(), S)} of ${T * S} scores.`);
-    },
-    tell() {
-      const { all, read, states, before } = now();
-      if (!read.length) return `${all.length} tiles are to be read. Each query begins with a total and a mix of 0.`;
-      const [t0, t1, s0, s1] = read[read.length - 1], rows = Array.from({ length: t1 - t0 }, (_, i) => t0 + i);
-      const grown = rows.filter((t) => states[t].largest > before[t].largest && before[t].largest > -Infinity);
-      const span = (/** @type {string} */ one, /** @type {number} */ a, /** @type {number} */ b) => (b - a > 1 ? `${one === "key" ? "keys" : "queries"} ${a} to ${b - 1}` : `${one} ${a}`);
-      const what = grown.length ? grown.map((t) => `Query ${t} met a larger one, ${digits(Math.exp(states[t].largest))} after ${digits(Math.exp(before[t].largest))}: ${shrinks() ? `total and mix were multiplied by ${digits(Math.exp(before[t].largest - states[t].largest))}` : "what was before was left as it was"}.`).join(" ") : "No maximum that was there before grew.";
-      const error = off(), end = read.length === all.length ? ` All tiles are read: ${error < 1e-9 ? "each output is that of the softmax." : `outputs are off by up to ${number(error, 3)}.`}` : "";
-      return `Tile ${read.length}: ${span("query", t0, t1)}, ${span("key", s0, s1)}. ${what}${end}`;
-    },
-    found: () => now().read.some((_, i, read) => {
-      const a = readTiles(powers, values, read.slice(0, i), causal(), true), b = readTiles(powers, values, read.slice(0, i + 1), causal(), true);
-      return b.some(({ largest }, t) => largest > a[t].largest && a[t].largest > -Infinity);
-    }),
-    solve: () => ({ step: tiles().length }),
-  };
-});
+start(
+  "tiles",
+  () => ({ size: "2", order: "front", sees: "all", shrink: "yes", step: 0 }),
+  (figure) => {
+    const { data, state } = figure,
+      { powers, values } = data,
+      T = powers.length,
+      S = powers[0].length;
+    figure.style = "tiles.css";
+    const cells = powers.map((row) => row.map((p) => element("td", {}, number(p, Number.isInteger(p) ? 0 : 2))));
+    const heads = values.map((v, s) =>
+      element(
+        "th",
+        { scope: "col" },
+        `key ${s}`,
+        element("br"),
+        element("span", { class: "value" }, number(v, Number.isInteger(v) ? 0 : 2)),
+      ),
+    );
+    const grid = element(
+      "table",
+      { class: "grid" },
+      element("thead", {}, element("tr", {}, element("td", {}, "value:"), ...heads)),
+      element(
+        "tbody",
+        {},
+        ...cells.map((row, t) => element("tr", {}, element("th", { scope: "row" }, `query ${t}`), ...row)),
+      ),
+    );
+    const kept = powers.map((_, t) => {
+      const parts = Array.from({ length: 5 }, () => element("td"));
+      return { e: element("tr", {}, element("th", { scope: "row" }, `query ${t}`), ...parts), parts };
+    });
+    const names = ["largest", "shrunk by", "total ℓ", "mix a", "a ÷ ℓ"].map((name) =>
+      element("th", { scope: "col" }, name),
+    );
+    const table = element(
+      "table",
+      {},
+      element("thead", {}, element("tr", {}, element("td"), ...names)),
+      element("tbody", {}, ...kept.map((k) => k.e)),
+    );
+    const room = element("p", { class: "count" });
+    figure.stage.append(
+      element(
+        "figure",
+        { class: "card wide" },
+        element("figcaption", {}, "The exponentials of the scores, e^score"),
+        grid,
+        room,
+      ),
+      element(
+        "figure",
+        { class: "card wide" },
+        element("figcaption", {}, "What each query keeps, counted from its largest so far"),
+        table,
+      ),
+    );
+    const size = () => +state.size,
+      causal = () => state.sees === "causal",
+      shrinks = () => state.shrink === "yes";
+    const tiles = () => tilesOf(T, S, size(), state.order === "back", causal());
+    figure.effects.push(() => {
+      // before its value is set
+      state.step = Math.min(state.step, tiles().length);
+      setAttributes(slider.querySelector("input"), { max: tiles().length });
+    });
+    const slider = figure.slider("step", {
+      label: "Tiles read",
+      min: 0,
+      max: T * S,
+      step: 1,
+      show: (x) => `${x} of ${tiles().length}`,
+    });
+    figure.button(
+      "Next tile",
+      () => figure.change({ step: state.step >= tiles().length ? 0 : state.step + 1 }),
+      () => state.step >= tiles().length,
+    );
+    figure.choice("size", "Tile", { 1: "1 × 1", 2: "2 × 2", 4: "4 × 4" });
+    figure.choice("order", "Keys", { front: "from the front", back: "from the back" });
+    figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
+    figure.choice("shrink", "When the maximum grows", { yes: "shrink what was before", no: "leave it" });
+    const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
+    cells.forEach((row, t) =>
+      row.forEach((e, s) =>
+        e.addEventListener("click", () => {
+          const place = tiles().findIndex(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
+          if (place >= 0) figure.change({ step: place + 1 });
+        }),
+      ),
+    );
+    const digits = (x) => number(x, 3).replace(/\.?0+$/, "");
+    const now = () => {
+      const all = tiles(),
+        read = all.slice(0, state.step),
+        states = readTiles(powers, values, read, causal(), shrinks());
+      return { all, read, states, before: readTiles(powers, values, read.slice(0, -1), causal(), shrinks()) };
+    };
+    const off = () => {
+      const right = full();
+      return Math.max(
+        ...now().states.map(({ total, mix }, t) => Math.abs(mix / total - right[t].mix / right[t].total)),
+      );
+    };
+    return {
+      draw() {
+        const { all, read, states, before } = now(),
+          [t0, t1, s0, s1] = read[read.length - 1] ?? [0, 0, 0, 0];
+        const inside = (t, s, list) => list.some(([a, b, c, d]) => a <= t && t < b && c <= s && s < d);
+        cells.forEach((row, t) =>
+          row.forEach((e, s) => {
+            const hidden = causal() && s > t + S - T,
+              here = t0 <= t && t < t1 && s0 <= s && s < s1,
+              edge = `${s % size() ? "" : " west"}${t % size() ? "" : " north"}`;
+            setAttributes(e, {
+              class: `pressable ${hidden ? "hidden" : inside(t, s, read) ? "read" : "wait"}${here ? " here" : ""}${!inside(t, s, all) ? " skipped" : ""}${edge}`,
+            });
+          }),
+        );
+        kept.forEach(({ e, parts }, t) => {
+          const { largest, total, mix } = states[t],
+            here = t0 <= t && t < t1,
+            grew = here && largest > before[t].largest && before[t].largest > -Infinity;
+          setAttributes(e, { class: here ? "here" : "" });
+          const shown =
+            largest === -Infinity
+              ? ["–", "", "0", "0", "–"]
+              : [
+                  digits(Math.exp(largest)),
+                  grew ? (shrinks() ? digits(Math.exp(before[t].largest - largest)) : "not") : "",
+                  digits(total),
+                  digits(mix),
+                  digits(mix / total),
+                ];
+          shown.forEach((text, i) => setText(parts[i], text));
+        });
+        const skipped = Math.ceil(T / size()) * Math.ceil(S / size()) - all.length;
+        setText(
+          room,
+          `${skipped ? `${skipped} hidden ${skipped > 1 ? "tiles are" : "tile is"} never read. ` : ""}Held at once: ${Math.min(size(), T) * Math.min(size(), S)} of ${T * S} scores.`,
+        );
+      },
+      describe() {
+        const { all, read, states, before } = now();
+        if (!read.length) return `${all.length} tiles are to be read. Each query begins with a total and a mix of 0.`;
+        const [t0, t1, s0, s1] = read[read.length - 1],
+          rows = Array.from({ length: t1 - t0 }, (_, i) => t0 + i);
+        const grown = rows.filter((t) => states[t].largest > before[t].largest && before[t].largest > -Infinity);
+        const span = (one, a, b) =>
+          b - a > 1 ? `${one === "key" ? "keys" : "queries"} ${a} to ${b - 1}` : `${one} ${a}`;
+        const what = grown.length
+          ? grown
+              .map(
+                (t) =>
+                  `Query ${t} met a larger one, ${digits(Math.exp(states[t].largest))} after ${digits(Math.exp(before[t].largest))}: ${shrinks() ? `total and mix were multiplied by ${digits(Math.exp(before[t].largest - states[t].largest))}` : "what was before was left as it was"}.`,
+              )
+              .join(" ")
+          : "No maximum that was there before grew.";
+        const error = off(),
+          end =
+            read.length === all.length
+              ? ` All tiles are read: ${error < 1e-9 ? "each output is that of the softmax." : `outputs are off by up to ${number(error, 3)}.`}`
+              : "";
+        return `Tile ${read.length}: ${span("query", t0, t1)}, ${span("key", s0, s1)}. ${what}${end}`;
+      },
+      solved: () =>
+        now().read.some((_, i, read) => {
+          const a = readTiles(powers, values, read.slice(0, i), causal(), true),
+            b = readTiles(powers, values, read.slice(0, i + 1), causal(), true);
+          return b.some(({ largest }, t) => largest > a[t].largest && a[t].largest > -Infinity);
+        }),
+      solve: () => ({ step: tiles().length }),
+    };
+  },
+);

@@ -3,7 +3,7 @@
 from typing import Any
 
 from attn_course.explore.figure import Explorable, Guess
-from attn_course.explore.looks import check_steps, draw, load, unpack
+from attn_course.explore.recorded_attention import check_steps, draw, load, unpack
 from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_table
 
@@ -24,7 +24,7 @@ _GUESS = Guess(
 _ORDERS = ("subject first", "object first")
 
 
-def particles(record: dict[str, Any] | None = None) -> Explorable:
+def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
     """Move through the training of a translator, and put the object first.
 
     It is for the mistake that a model with perfect marks has understood what it does.
@@ -74,4 +74,4 @@ def particles(record: dict[str, Any] | None = None) -> Explorable:
     for t, word in enumerate(written[: len(weights)]):
         sheet.text(left - 8, top + (t + 0.5) * high, short(word), anchor="end")
     alt = "A translator in training, and the words it looks at"
-    return Explorable("particles", sheet.finish(alt, lines), _GUESS, **record)
+    return Explorable("japanese_particles", sheet.finish(alt, lines), _GUESS, **record)

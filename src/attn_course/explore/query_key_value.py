@@ -27,7 +27,7 @@ _GUESS = Guess(
 )
 
 
-def lookup(
+def query_key_value(
     query: Tensor | ArrayLike,
     keys: Tensor | ArrayLike,
     values: Tensor | ArrayLike,
@@ -84,7 +84,7 @@ def lookup(
     lines = [f"{token:8} score / √2 {s:.4f}, weight {w:.4f}" for token, s, w in rows]
     lines.append("context  " + " ".join(f"{c:.4f}" for c in context))
     return Explorable(
-        "lookup",
+        "query_key_value",
         _still(q, k, v, weights, context, boxes, tokens, name, lines),
         _GUESS,
         tokens=list(tokens),

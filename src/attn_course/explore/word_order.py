@@ -11,7 +11,7 @@ from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 
-def order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
+def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
     """Put words into another order, and see what becomes of their context vectors.
 
     It is for the mistake that attention knows the order of the words. The attention is that of chapter 2, without
@@ -70,5 +70,5 @@ def order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
     count = ("", "", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight")[size]
     alt = f"{count} words in an order that can be changed, and their context vectors"
     return Explorable(
-        "order", sheet.finish(alt, lines), guess, tokens=list(tokens), x=table.tolist()
+        "word_order", sheet.finish(alt, lines), guess, tokens=list(tokens), x=table.tolist()
     )

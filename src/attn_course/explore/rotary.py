@@ -6,7 +6,7 @@ from attn_course.explore.figure import Explorable, Guess
 from attn_course.plots.svg import WIDTH, Canvas
 
 
-def clock(
+def rotary(
     head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: int = 1
 ) -> Explorable:
     """Rotate a query and a key by their positions and show that the score depends only on their distance.
@@ -84,7 +84,7 @@ def clock(
         sheet.text(x, 2 * radius + 46, f"cos {angle:.2f} = {math.cos(angle):.3f}", size=12)
     alt = f"A query at position {query} and a key at position {key}, as hands of {pairs} clocks"
     return Explorable(
-        "clock",
+        "rotary",
         sheet.finish(alt, lines),
         guess,
         pairs=pairs,
