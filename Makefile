@@ -38,7 +38,7 @@ pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and
 	@$(PY) scripts/pdf.py $(ONLY)
 
 weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nodes, times (ONLY=03: one chapter)
-	@$(PY) scripts/weight.py $(ONLY)
+	@$(PY) scripts/page_weight.py $(ONLY)
 
 lab: .venv/.ready  ## open the notebooks in JupyterLab: those of make copy, if there are any
 	@$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(firstword $(wildcard my_notebooks) notebooks) \
@@ -73,7 +73,7 @@ accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerat
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
-	@$(PY) scripts/minutes.py
+	@$(PY) scripts/reading_time.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"

@@ -19,9 +19,6 @@ JOBS = int(os.environ.get("JOBS", "2"))
 nox.options.default_venv_backend = "none"
 nox.options.error_on_missing_interpreters = False
 
-SITE_TESTS = "book crosslinks enlarge extension live pages pdf search try_the_translator weight"
-# Tests of the scripts and of the tests themselves. They take long, and few changes affect them.
-TOOL_TESTS = "attention_benchmark benchmarks mutations nbval_numbers notebooks_script noxfile set_repository_url setup"
 # Tests that place nothing on a device, or that are about the kernels of the CPU.
 CPU_TESTS = """
 batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package plots_view
@@ -58,12 +55,8 @@ print(json.dumps([name for name in dispatched if available[name]]))
 """
 
 
-def test_files(names: str) -> list[str]:
-    return [f"tests/book/test_{name}.py" for name in names.split()]
-
-
-ELSEWHERE = [*test_files(SITE_TESTS), *test_files(TOOL_TESTS), "tests/book/test_standin.py"]
-UNIT_TESTS = ["tests", *(f"--ignore={path}" for path in ELSEWHERE)]
+# tests/tools has the tests of the scripts and of the tests themselves. They take long, and few changes affect them.
+UNIT_TESTS = ["tests", "--ignore=tests/site", "--ignore=tests/tools"]
 
 
 def chapters(session: nox.Session) -> list[Path]:
@@ -95,7 +88,8 @@ def unit_tests(session: nox.Session, mark: str, *options: str, env: dict[str, st
     """Run the unit tests with this mark: all of them, or those of the chosen chapters."""
     chosen = chapters(session)
     if not chosen:
-        return pytest(session, *UNIT_TESTS, "-m", mark, *options, env=env)
+        folders = ["tests"] if mark == "trains" else UNIT_TESTS
+        return pytest(session, *folders, "-m", mark, *options, env=env)
     files = [f"tests/chapters/test_chapter_{path.stem[:2]}.py" for path in chosen]
     if mark == "bad_input":  # the checks of the exercises and the answers to them
         names = {name for path in chosen for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
@@ -144,7 +138,7 @@ def bad_input(session: nox.Session) -> None:
 @nox.session
 def quick(session: nox.Session) -> None:
     """Unit tests without the check of shapes at run time."""
-    pytest(session, *UNIT_TESTS, "--ignore=tests/book/test_launch.py", "-m", "not trains")
+    pytest(session, *UNIT_TESTS, "-m", "not trains")
 
 
 @nox.session
@@ -170,9 +164,9 @@ def site(session: nox.Session) -> None:
     """Tests of the built book."""
     chosen = [path.stem for path in chapters(session)]
     if chosen:
-        pytest(session, "tests/book/test_book.py", "-k", " or ".join(chosen), jobs=1)
+        pytest(session, "tests/site/test_book.py", "-k", " or ".join(chosen), jobs=1)
     else:
-        pytest(session, *test_files(SITE_TESTS))
+        pytest(session, "tests/site", "-m", "not trains")
 
 
 # ---------------------------------------------------------------- the other commands
@@ -181,7 +175,7 @@ def site(session: nox.Session) -> None:
 @nox.session
 def tools(session: nox.Session) -> None:
     """Tests of the tests: mistakes made in the package on purpose, and the scripts behind these commands."""
-    pytest(session, *test_files(TOOL_TESTS))
+    pytest(session, "tests/tools", "--ignore=tests/tools/test_standin.py")
 
 
 @nox.session
@@ -193,7 +187,7 @@ def seeds(session: nox.Session) -> None:
 @nox.session
 def standin(session: nox.Session) -> None:
     """Tests of the stand-in for an accelerator."""
-    pytest(session, "tests/book/test_standin.py", jobs=1, env=STANDIN)
+    pytest(session, "tests/tools/test_standin.py", jobs=1, env=STANDIN)
 
 
 @nox.session

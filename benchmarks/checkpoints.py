@@ -1,8 +1,9 @@
 """Train the networks of chapters 1 and 7 by the chapters' own code, and record how they learn, for two figures.
 
 `python benchmarks/checkpoints.py` writes `checkpoints_dates.json` and `checkpoints_orders.json` in
-`translation/bundled_model/` of the package, which `explore.decoder` and `explore.japanese_particles` show. It takes about
-four minutes on one core. tests/chapters/ trains again, with other seeds, and asks whether what the figures say still holds.
+`translation/bundled_model/` of the package, which `explore.decoder` and `explore.japanese_particles` show. It
+takes about four minutes on one core. tests/chapters/ trains again, with other seeds, and asks whether what the figures
+say still holds.
 """
 
 import json

@@ -161,7 +161,7 @@ def move(new: str, root: Path, files: list[str]) -> list[str]:
 
 def tracked_files() -> list[str]:
     """List what git tracks, less this script and its test, which are about addresses that are not ours."""
-    ours = ("scripts/set_repository_url.py", "tests/book/test_set_repository_url.py")
+    ours = ("scripts/set_repository_url.py", "tests/tools/test_set_repository_url.py")
     return [name for name in listed_by_git() if name not in ours]
 
 

@@ -3,7 +3,6 @@
 import re
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -35,7 +34,6 @@ def processes():
 
 @pytest.fixture(scope="module")
 def browser():
-    sys.path.append(str(Path(__file__).parent / "book"))  # where its tests are not collected, too
     pages = pytest.importorskip("test_pages")
     if pages.CHROMIUM is None:
         pytest.skip(pages.NO_CHROMIUM)

@@ -25,7 +25,7 @@ from sphinx.config import Config
 from sphinx.util import logging
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-import minutes
+import reading_time
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +80,14 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
     if app.builder.format != "html" or path.suffix != ".ipynb":
         return
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    folded = {detail.start: detail for detail in minutes.details(cells)}
+    folded = {detail.start: detail for detail in reading_time.details(cells)}
     for section in list(doctree.findall(nodes.section)):
         cell, line = divmod(section.line or 0, LINES_OF_A_CELL)
         if cell - 1 not in folded or line > 2:  # a heading further down its cell begins another section
             continue
         detail = folded.pop(cell - 1)
         parts = cells[detail.start : detail.stop]
-        count = sum((minutes.reading(part, folded=True) for part in parts), minutes.Reading()).minutes
+        count = sum((reading_time.reading(part, folded=True) for part in parts), reading_time.Reading()).minutes
         title = section.index(section.next_node(nodes.title))
         label = f'<span class="detail-label">Optional · {max(1, round(count))} min</span></summary>'
         section.insert(title + 1, nodes.raw("", label, format="html"))

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import minutes
+import reading_time
 from docutils.nodes import make_id
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -87,12 +87,12 @@ class Exercise:
 def exercises() -> list[Exercise]:
     """The exercises of all chapters that have a check, in order."""
     found = []
-    for chapter in minutes.chapters():
+    for chapter in reading_time.chapters():
         match = None
         for cell in json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]:
-            for _, title in minutes.headings(cell):
+            for _, title in reading_time.headings(cell):
                 match = EXERCISE.fullmatch(title)
-            if match and cell["cell_type"] == "code" and (called := CHECK.search(minutes.source(cell))):
+            if match and cell["cell_type"] == "code" and (called := CHECK.search(reading_time.source(cell))):
                 found.append(Exercise(int(match[1]), int(match[2]), match[3], match[0], called[1]))
     return found
 
@@ -106,7 +106,7 @@ def pages() -> dict[str, str]:
     """The index and the page of each chapter, by the names of their files."""
     mistakes, number = count()
     rows, written = ["| chapter | exercises | mistakes they know |", "|---|---|---|"], {}
-    for chapter in minutes.chapters():
+    for chapter in reading_time.chapters():
         own = [exercise for exercise in exercises() if exercise.chapter == chapter.number]
         name, title = f"mistakes_{chapter.number:02d}.md", f"{chapter.number} · {chapter.title}"
         rows.append(f"| [{title}]({name}) | {len(own)} | {sum(len(exercise.mistakes) for exercise in own)} |")

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import minutes
 import mistakes
+import reading_time
 import yaml
 from sphinx.application import Sphinx
 
@@ -34,11 +34,11 @@ def bibtex(citation: dict[str, Any]) -> str:
 
 
 def facts(root: Path = ROOT) -> dict[str, str]:
-    chapters = minutes.chapters()
+    chapters = reading_time.chapters()
     known, exercises = mistakes.count()
 
     def core(numbers: range) -> str:
-        return minutes.hours(sum(minutes.rounded(c.core.minutes) for c in chapters if c.number in numbers))
+        return reading_time.hours(sum(reading_time.rounded(c.core.minutes) for c in chapters if c.number in numbers))
 
     everything = range(len(chapters))  # chapter 0 is the first
     return {
@@ -46,8 +46,8 @@ def facts(root: Path = ROOT) -> dict[str, str]:
         "exercises": str(exercises),
         "known_mistakes": f"{known:,}",
         "hours": core(everything),
-        "hours_with_details": minutes.hours(sum(minutes.rounded(c.whole.minutes) for c in chapters)),
-        "hours_of_exercises": minutes.hours(sum(c.exercises.total() for c in chapters)),
+        "hours_with_details": reading_time.hours(sum(reading_time.rounded(c.whole.minutes) for c in chapters)),
+        "hours_of_exercises": reading_time.hours(sum(c.exercises.total() for c in chapters)),
         **{f"hours_of_{name}": core(numbers) for name, numbers in WAYS.items()},
         "bibtex": bibtex(yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))),
     }

@@ -55,7 +55,9 @@ def _classic(module: str) -> str:
     exports = ", ".join(_EXPORT.findall(source))
     source = _IMPORT.sub(r"const {\g<names>} = globalThis.attnExplore;", source)
     source = re.sub(r"^export ", "", source, flags=re.MULTILINE)
-    source = re.sub(r"^[ ]*/\*\*(?:(?!\*/).)*\*/$", "", source, flags=re.MULTILINE | re.DOTALL)
+    source = re.sub(
+        r"^[ ]*/\*\*(?:(?!\*/).)*\*/$", "", source, flags=re.MULTILINE | re.DOTALL
+    )
     source = re.sub(r"/\*\* [^\n]*?\*/ ?", "", source)
     lines = [line.strip() for line in source.split("\n")]
     lines = [line for line in lines if line and not line.startswith("//")]

@@ -1,8 +1,8 @@
 """Weigh the built book: what the first visit of each page transfers, and how soon it can be read.
 
-python scripts/weight.py              # make weight: every page; the table goes to _build/weight.md as well
-python scripts/weight.py 03           # make weight ONLY=03: one chapter
-python scripts/weight.py --no-times   # bytes, requests and nodes alone: they are the same on every machine
+python scripts/page_weight.py              # make weight: every page; the table goes to _build/weight.md as well
+python scripts/page_weight.py 03           # make weight ONLY=03: one chapter
+python scripts/page_weight.py --no-times   # bytes, requests and nodes alone: they are the same on every machine
 
 Bytes are those of a page read to its end with an empty cache, each file compressed as hosts do. Times are those of
 Chromium on a processor slowed four times, from localhost, each the median of three visits: of them only what this

@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import mathml
 import optimize_pages
+import page_weight
 import search_index
-import weight
 
 HTML = ROOT / "_build" / "html"
 
@@ -256,7 +256,7 @@ def test_pictures_of_chapters_have_sizes(pages):
 def test_files_are_weighed_as_hosts_send_them(tmp_path):
     (tmp_path / "long.css").write_text("a" * 5000, "utf-8")
     (tmp_path / "dot.png").write_bytes(b"a" * 500)
-    found = weight.sizes({"http://h/x/long.css?v=1", "http://h/x/dot.png", "http://h/x/gone.js"}, tmp_path, "/x/")
+    found = page_weight.sizes({"http://h/x/long.css?v=1", "http://h/x/dot.png", "http://h/x/gone.js"}, tmp_path, "/x/")
     assert found["dot.png"] == 500
     assert found["long.css"] < 100
     assert list(found) == ["dot.png", "long.css"]

@@ -1,6 +1,6 @@
 """The stand-in for an accelerator: real numbers, the manners of CUDA, and mistakes made on purpose that it must notice.
 
-PYTHONPATH=tests/standin python -m pytest tests/book/test_standin.py
+PYTHONPATH=tests/standin python -m pytest tests/tools/test_standin.py
 """
 
 import copy

@@ -21,7 +21,7 @@ def script(name):
     return module
 
 
-minutes, notebooks = script("minutes"), script("notebooks")
+reading_time, notebooks = script("reading_time"), script("notebooks")
 each_chapter = pytest.mark.parametrize("name", [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
 SHORT = tuple(f"{number:02d}" for number in range(1, 22))  # the chapters whose cores one can finish
 
@@ -36,23 +36,23 @@ def stored(name: str) -> dict:
 def wrong_folds(notebook: dict) -> list[str]:
     """Sections and cells that are folded in one program and not in another, or would take more with them."""
     cells, found = notebook["cells"], []
-    marked = [cell for cell in cells if cell["metadata"].get(minutes.COLLAPSED)]
+    marked = [cell for cell in cells if cell["metadata"].get(reading_time.COLLAPSED)]
     if notebook["metadata"].get("colab", {}).get("collapsed_sections", []) != [cell["id"] for cell in marked]:
         found.append("Colab folds other sections than JupyterLab; `make notebooks` mends it")
     for cell in marked:
-        first = minutes.source(cell).split("\n")[0]
+        first = reading_time.source(cell).split("\n")[0]
         if cell["metadata"].get("id") != cell["id"]:
             found.append(f"Colab does not find the cell of {first!r}; `make notebooks` mends it")
-        if len(minutes.headings(cell)) != 1 or not minutes.HEADING.match(first):
+        if len(reading_time.headings(cell)) != 1 or not reading_time.HEADING.match(first):
             found.append(f"a detail's heading begins its cell and is the only one there, not {first!r}")
-    folded = minutes.details(cells)
+    folded = reading_time.details(cells)
     for detail in folded:
         inside = [other.title for other in folded if detail.start < other.start < detail.stop]
         found += [f"{title!r} is a detail within the detail {detail.title!r}" for title in inside]
         inside = set(range(detail.start, detail.stop))
-        if detail.title != "Going deeper" and minutes.exercises(cells) & inside:
+        if detail.title != "Going deeper" and reading_time.exercises(cells) & inside:
             found.append(f"the detail {detail.title!r} holds exercises")
-        if detail.stop < len(cells) and not minutes.HEADING.match(minutes.source(cells[detail.stop])):
+        if detail.stop < len(cells) and not reading_time.HEADING.match(reading_time.source(cells[detail.stop])):
             found.append(f"after the detail {detail.title!r} a heading must begin its cell, or it is folded with it")
     for cell in cells:
         tags = cell["metadata"].get("tags", [])
@@ -259,11 +259,11 @@ def bound_within(node: ast.AST) -> Iterator[str]:
 
 def needed_details(cells: list[dict]) -> list[str]:
     """Names that a cell outside the details takes from a detail before it, or finds changed by one."""
-    folded, given, changed, modules, found = minutes.detail_cells(cells), {}, {}, set(), []
+    folded, given, changed, modules, found = reading_time.detail_cells(cells), {}, {}, set(), []
     for i, cell in enumerate(cells):
         if cell["cell_type"] != "code":
             continue
-        names = Names(minutes.source(cell))
+        names = Names(reading_time.source(cell))
         if i in folded:
             changed.update(dict.fromkeys((names.changes - modules) | (names.binds & given.keys()), i))
             changed.update({name: i for name in names.binds if name not in given})
@@ -271,7 +271,9 @@ def needed_details(cells: list[dict]) -> list[str]:
         for name in sorted(names.needs | names.changes):
             if name in changed:
                 where = next(
-                    detail.title for detail in minutes.details(cells) if detail.start <= changed[name] < detail.stop
+                    detail.title
+                    for detail in reading_time.details(cells)
+                    if detail.start <= changed[name] < detail.stop
                 )
                 found.append(
                     f"{name}, which the detail {where!r} gives or changes, is used by the core: {first_line(cell)}"
@@ -284,7 +286,7 @@ def needed_details(cells: list[dict]) -> list[str]:
 
 
 def first_line(cell: dict) -> str:
-    return minutes.source(cell).split("\n")[0][:70]
+    return reading_time.source(cell).split("\n")[0][:70]
 
 
 @each_chapter
@@ -298,7 +300,7 @@ def test_no_core_needs_a_detail(name):
 @pytest.mark.parametrize("number", SHORT)
 def test_a_core_can_be_finished(number):
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
-    core = minutes.chapter(path).core
+    core = reading_time.chapter(path).core
     assert core.words <= 2600
     assert core.cells <= 35
 
@@ -306,11 +308,11 @@ def test_a_core_can_be_finished(number):
 def test_chapter_0_fits_one_hour():
     (path,) = NOTEBOOKS.glob("00_*.ipynb")
     cells = stored(path.name)["cells"]
-    assert sum(minutes.reading(cell).words for cell in cells) <= 3000
+    assert sum(reading_time.reading(cell).words for cell in cells) <= 3000
     assert len(cells) <= 45
-    assert minutes.details(cells) == []
-    found = minutes.chapter(path)
-    assert minutes.rounded(found.core.minutes) <= 60
+    assert reading_time.details(cells) == []
+    found = reading_time.chapter(path)
+    assert reading_time.rounded(found.core.minutes) <= 60
 
 
 @pytest.mark.trains  # each for as long as its chapter runs: `make seeds`, every week
@@ -319,7 +321,7 @@ def test_a_core_computes_the_same_when_no_detail_was_run(number):
     """What the names cannot tell: a detail that draws from the random numbers of everyone, or changes a setting."""
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
     whole = notebooks.read(path)
-    apart = minutes.detail_cells(whole.cells)
+    apart = reading_time.detail_cells(whole.cells)
     stored = [cell for i, cell in enumerate(whole.cells) if i not in apart]
     whole.cells = stored
     alone = notebooks.execute(notebooks.normalise(whole), path)
@@ -337,8 +339,8 @@ def texts(cell: dict) -> list[str]:
 
 
 def test_minutes_stand_as_they_are_counted():
-    stale = [path.name for path, text in minutes.written() if path.read_text(encoding="utf-8") != text]
-    assert stale == [], "`python scripts/minutes.py` writes the minutes"
+    stale = [path.name for path, text in reading_time.written() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "`python scripts/reading_time.py` writes the minutes"
 
 
 # -- The rules can refuse ----------------------------------------------------------------------------
@@ -346,7 +348,7 @@ def test_minutes_stand_as_they_are_counted():
 
 def markdown(text: str, folded: bool = False) -> dict:
     name = str(abs(hash(text)))[:8]
-    metadata = {minutes.COLLAPSED: True, "id": name} if folded else {}
+    metadata = {reading_time.COLLAPSED: True, "id": name} if folded else {}
     return {"cell_type": "markdown", "id": name, "metadata": metadata, "source": text}
 
 
@@ -355,7 +357,7 @@ def code(text: str, *outputs: dict, **metadata) -> dict:
 
 
 def book(*cells: dict) -> dict:
-    folded = [cell["id"] for cell in cells if cell["metadata"].get(minutes.COLLAPSED)]
+    folded = [cell["id"] for cell in cells if cell["metadata"].get(reading_time.COLLAPSED)]
     return {"cells": list(cells), "metadata": {"colab": {"collapsed_sections": folded}}}
 
 
@@ -366,7 +368,7 @@ TITLE, DETAIL, NEXT = markdown("# 5 · Mask"), markdown("## 5.1 By the way", fol
     ("notebook", "complaint"),
     [
         ({"cells": [TITLE, DETAIL, NEXT], "metadata": {}}, "Colab folds other sections"),
-        (book(TITLE, DETAIL | {"metadata": {minutes.COLLAPSED: True}}), "Colab does not find the cell"),
+        (book(TITLE, DETAIL | {"metadata": {reading_time.COLLAPSED: True}}), "Colab does not find the cell"),
         (book(TITLE, markdown("Before.\n\n## 5.1 Late", folded=True)), "begins its cell"),
         (book(TITLE, markdown("## 5.1 One\n\n### Two", folded=True)), "the only one there"),
         (
@@ -388,7 +390,7 @@ def test_the_normal_form_folds_as_it_should():
         notebooks.NotebookNode(cell | {"metadata": notebooks.NotebookNode(cell["metadata"])})
         for cell in (
             markdown("# 5 · Mask"),
-            markdown("## 5.1 By the way") | {"metadata": {minutes.COLLAPSED: True}},
+            markdown("## 5.1 By the way") | {"metadata": {reading_time.COLLAPSED: True}},
             *(code("1", tags=[tag]) for tag in ("hide-input", "imports")),
         )
     ]
@@ -464,64 +466,64 @@ def test_a_detail_may_use_an_earlier_detail():
 def test_a_detail_ends_where_the_next_heading_of_its_level_begins():
     deep, end = markdown("### Deeper"), markdown("# 6 · On")
     cells = [TITLE, DETAIL, deep, code("1"), NEXT, markdown("### Fold", folded=True), code("2"), end]
-    assert [(found.start, found.stop) for found in minutes.details(cells)] == [(1, 4), (5, 7)]
-    assert minutes.core(cells) == {0, 4, 7}
+    assert [(found.start, found.stop) for found in reading_time.details(cells)] == [(1, 4), (5, 7)]
+    assert reading_time.core(cells) == {0, 4, 7}
 
 
 def test_somebody_reads_180_words_or_12_lines_or_60_printed_or_4_figures_in_a_minute():
     listing = {"output_type": "display_data", "data": {"text/markdown": "```python\n" + "x\n" * 24 + "```"}}
     printed = {"output_type": "stream", "name": "stdout", "text": "1\n" * 60}
     figure = {"output_type": "display_data", "data": {"image/png": "", "text/plain": "1\n" * 99}}
-    assert minutes.reading(markdown("word " * 360)).minutes == 2 * minutes.WORK
+    assert reading_time.reading(markdown("word " * 360)).minutes == 2 * reading_time.WORK
     fenced = markdown("word " * 180 + "\n\n```python\n" + "x\n" * 12 + "```\n")
-    assert minutes.reading(fenced).minutes == 2 * minutes.WORK
-    assert minutes.reading(code("x\n\n" * 12)).minutes == minutes.WORK
-    assert minutes.reading(code("", printed)).minutes == minutes.WORK
-    assert minutes.reading(code("", *[figure] * 4)).minutes == minutes.WORK
-    assert minutes.reading(code("", listing)).minutes == 2 * minutes.WORK
+    assert reading_time.reading(fenced).minutes == 2 * reading_time.WORK
+    assert reading_time.reading(code("x\n\n" * 12)).minutes == reading_time.WORK
+    assert reading_time.reading(code("", printed)).minutes == reading_time.WORK
+    assert reading_time.reading(code("", *[figure] * 4)).minutes == reading_time.WORK
+    assert reading_time.reading(code("", listing)).minutes == 2 * reading_time.WORK
 
 
 def test_folded_code_is_counted_with_the_details_alone():
     cell = code("x\n" * 24, {"output_type": "stream", "name": "stdout", "text": "1\n" * 60}, tags=["hide-input"])
-    assert minutes.reading(cell).minutes == minutes.WORK
-    assert minutes.reading(cell, folded=True).minutes == 3 * minutes.WORK
+    assert reading_time.reading(cell).minutes == reading_time.WORK
+    assert reading_time.reading(cell, folded=True).minutes == 3 * reading_time.WORK
 
 
 # Words, lines of code, printed lines and figures of three cores, and the minutes that a reader needed for each.
 THREE_READERS = {
-    0: (minutes.Reading(words=2649, code=176, outputs=63, figures=10), 55),
-    2: (minutes.Reading(words=2506, code=80, outputs=45, figures=4), 30),
-    5: (minutes.Reading(words=2597, code=113, outputs=45, figures=6), 42.5),
+    0: (reading_time.Reading(words=2649, code=176, outputs=63, figures=10), 55),
+    2: (reading_time.Reading(words=2506, code=80, outputs=45, figures=4), 30),
+    5: (reading_time.Reading(words=2597, code=113, outputs=45, figures=6), 42.5),
 }
 
 
 @pytest.mark.parametrize("number", THREE_READERS)
 def test_minutes_agree_with_three_readers_within_five_minutes(number):
     read, needed = THREE_READERS[number]
-    assert abs(minutes.rounded(read.minutes) - needed) <= 5
+    assert abs(reading_time.rounded(read.minutes) - needed) <= 5
 
 
 @pytest.mark.parametrize(("exact", "shown"), [(0.2, 5), (7.4, 5), (7.5, 10), (62.4, 60)])
 def test_minutes_are_shown_in_fives(exact, shown):
-    assert minutes.rounded(exact) == shown
+    assert reading_time.rounded(exact) == shown
 
 
 @pytest.mark.parametrize(
     ("exact", "shown"), [(5, "½ hour"), (44, "½ hour"), (60, "1 hour"), (75, "1½ hours"), (250, "4 hours")]
 )
 def test_hours_are_shown_in_halves(exact, shown):
-    assert minutes.hours(exact) == shown
+    assert reading_time.hours(exact) == shown
 
 
 @pytest.mark.parametrize(("folded", "shown"), [(0, "none yet"), (60, "1½ hours")])
 def test_a_part_shows_hours_with_details_only_where_something_is_folded(folded, shown):
-    core = minutes.Reading(words=30 / minutes.WORK * minutes.WORDS)
-    whole = core + minutes.Reading(words=folded / minutes.WORK * minutes.WORDS)
-    only = minutes.Chapter(14, "Read", NOTEBOOKS / "14.ipynb", core, whole, minutes.Counter({"◦": 30}), 10)
-    assert f"| [Part III](part_3.md) | ½ hour | {shown} | ½ hour |" in minutes.path_of_book([only])
-    assert f"| **All** | **½ hour** | {shown} | ½ hour |" in minutes.path_of_part(3, [only])
+    core = reading_time.Reading(words=30 / reading_time.WORK * reading_time.WORDS)
+    whole = core + reading_time.Reading(words=folded / reading_time.WORK * reading_time.WORDS)
+    only = reading_time.Chapter(14, "Read", NOTEBOOKS / "14.ipynb", core, whole, reading_time.Counter({"◦": 30}), 10)
+    assert f"| [Part III](part_3.md) | ½ hour | {shown} | ½ hour |" in reading_time.path_of_book([only])
+    assert f"| **All** | **½ hour** | {shown} | ½ hour |" in reading_time.path_of_part(3, [only])
 
 
 def test_a_page_without_its_marks_is_refused():
     with pytest.raises(ValueError, match="once each"):
-        minutes.between_marks("no marks", "minutes", "5")
+        reading_time.between_marks("no marks", "minutes", "5")

@@ -19,7 +19,7 @@ def noxfile():
 
 
 def test_every_excluded_test_file_exists(noxfile):
-    assert all((ROOT / path).is_file() for path in noxfile.ELSEWHERE)
+    assert all((ROOT / path.partition("=")[2]).is_dir() for path in noxfile.UNIT_TESTS[1:])
     names = {path.stem.removeprefix("test_") for path in (ROOT / "tests").rglob("test_*.py")}
     assert set(noxfile.CPU_TESTS.split()) <= names
 

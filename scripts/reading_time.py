@@ -1,8 +1,8 @@
 """Count the minutes that each chapter asks of a reader, and write them wherever the book shows them.
 
-python scripts/minutes.py           # write them; `make notebooks` runs it
-python scripts/minutes.py --check   # write nothing; say where other minutes stand
-python scripts/minutes.py --count   # words, cells and minutes of each chapter
+python scripts/reading_time.py           # write them; `make notebooks` runs it
+python scripts/reading_time.py --check   # write nothing; say where other minutes stand
+python scripts/reading_time.py --count   # words, cells and minutes of each chapter
 
 A chapter has a core, which needs no other part, and optional sections, whose headings are folded by JupyterLab's own
 metadata. Minutes include predictions, pencil work and running the cells. Exercises are counted separately, by the
@@ -244,7 +244,7 @@ def path_of_book(all_chapters: Iterable[Chapter]) -> str:
 
 def between_marks(text: str, name: str, new: str) -> str:
     """The text with what stands between its two comments replaced; both must be there, once."""
-    start, end = f"<!-- {name}: written by scripts/minutes.py -->", f"<!-- end of {name} -->"
+    start, end = f"<!-- {name}: written by scripts/reading_time.py -->", f"<!-- end of {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"a page must hold {start!r} and {end!r} once each")
     before, rest = text.split(start)
@@ -278,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     stale = [(path, text) for path, text in written() if text != path.read_text(encoding="utf-8")]
     for path, text in stale:
         if options.check:
-            print(f"{path.relative_to(ROOT)} shows other minutes; `python scripts/minutes.py` writes them")
+            print(f"{path.relative_to(ROOT)} shows other minutes; `python scripts/reading_time.py` writes them")
         else:
             path.write_text(text, encoding="utf-8", newline="\n")
     return int(options.check and bool(stale))

@@ -21,7 +21,7 @@ import pytest
 from read_chapters import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import weight
+import page_weight
 from browser import find_browser
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -326,7 +326,7 @@ def first_visit(tab, site: str, page: str, html: Path) -> dict[str, int]:
     with Visit(fresh) as visit:
         visit.open(site + page)
     fresh.context.close()
-    return weight.sizes(visit.asked, html, path_on_host(html))
+    return page_weight.sizes(visit.asked, html, path_on_host(html))
 
 
 # ---------------------------------------------------------------- the pages
