@@ -72,7 +72,7 @@ accelerator: .venv/.ready  ## notebooks and tests on a stand-in for an accelerat
 	@$(NOX) $(if $(ONLY),,standin placed) placed_notebooks $(CHAPTERS)
 
 notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="03 05": these)
-	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/what_to_report.py >&2; exit 1; }
+	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/environment_report.py >&2; exit 1; }
 	@$(PY) scripts/reading_time.py
 
 gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs

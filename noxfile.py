@@ -21,9 +21,9 @@ nox.options.error_on_missing_interpreters = False
 
 # Tests that place nothing on a device, or that are about the kernels of the CPU.
 CPU_TESTS = """
-batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package plots_view
-pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights process_pool sdpa
-source text words
+batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package
+attention_view pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights
+process_pool sdpa show_source text words
 """
 # These notebooks compute in float64; all others also run on a device without float64.
 DOUBLE = ("03", "06", "08", "09", "14", "15", "16", "17", "21")

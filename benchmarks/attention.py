@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from paired import cpu_seconds, describe_machine, take_turns
+from shared import cpu_seconds, describe_machine, take_turns
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 import torch
-from paired import Sentences, describe_machine, load_sentences, quartiles, take_turns
+from shared import Sentences, describe_machine, load_sentences, quartiles, take_turns
 from training_step import SIZES, make_step
 
 from attn_course.data.batches import make_batch, make_buckets

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from attn_course import AttendingTranslator
 from attn_course.data.batches import make_batch, make_buckets
-from attn_course.data.mixture import WordPair, load_text
+from attn_course.data.corpus_mixture import WordPair, load_text
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
 from attn_course.training import Settings, learning_rate, translation_loss
 

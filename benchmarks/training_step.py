@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 
 import torch
-from paired import Sentences, cpu_seconds, describe_machine, load_sentences, quartiles, take_turns
+from shared import Sentences, cpu_seconds, describe_machine, load_sentences, quartiles, take_turns
 from torch import Tensor, nn
 
 from attn_course.data.batches import Batch, make_batch, make_buckets

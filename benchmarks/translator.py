@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from attn_course.data.corpora import load_small_parallel_enja
-from attn_course.data.mixture import load_text
+from attn_course.data.corpus_mixture import load_text
 from attn_course.data.text import normalize_japanese
 from attn_course.translation.metrics import CopyNearest, bleu, summary
 from attn_course.translation.translator import BUNDLED, Translation, Translator

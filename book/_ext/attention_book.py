@@ -1,8 +1,9 @@
 """What this book adds to Sphinx: its address, folds, Japanese marked, its bibliography.
 
 The links that it makes are in crosslinks.py, its formulas in mathml.py, its search in search_index.py, the small
-figure of its first page in first_answer.py, cells that run in the page in live_cells.py, the translator in the page in
-browser_translator.py, the pages of mistakes in mistakes.py, and what makes its pages light in optimize_pages.py.
+figure of its first page in front_page_figure.py, cells that run in the page in live_cells.py, the translator in the
+page in browser_translator.py, the pages of mistakes in mistakes.py, and what makes its pages light in
+optimize_pages.py.
 """
 
 import json
@@ -272,7 +273,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("crosslinks")
     app.setup_extension("download")
     app.setup_extension("substitutions")
-    app.setup_extension("first_answer")
+    app.setup_extension("front_page_figure")
     app.setup_extension("mathml")
     app.setup_extension("mistakes")
     app.setup_extension("search_index")

@@ -18,7 +18,7 @@ from attn_course.nn.transformer import TransformerOptions
 from attn_course.plots import attention_view
 from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
-from attn_course.translation import copying, translator
+from attn_course.translation import copy_numbers, translator
 
 PAGE = "book/try_the_translator"
 FOLDER = "translator"  # of the website; the scripts are there already
@@ -62,14 +62,14 @@ def files() -> dict[str, bytes]:
             "abbreviation": text._ABBREVIATION.pattern,
         },
         "numbers": {
-            "in_source": copying._IN_SOURCE.pattern,
-            "part": copying._PART.pattern,
-            "may_be_lacking": copying._MAY_BE_LACKING.pattern,
-            "in_english": copying._IN_ENGLISH.pattern,
-            "goes_on": copying._GOES_ON.pattern,
-            "words": copying._WORDS,
+            "in_source": copy_numbers._IN_SOURCE.pattern,
+            "part": copy_numbers._PART.pattern,
+            "may_be_lacking": copy_numbers._MAY_BE_LACKING.pattern,
+            "in_english": copy_numbers._IN_ENGLISH.pattern,
+            "goes_on": copy_numbers._GOES_ON.pattern,
+            "words": copy_numbers._WORDS,
             "clock": translator._CLOCK.pattern,
-            "missing": copying.MISSING_NUMBER,
+            "missing": copy_numbers.MISSING_NUMBER,
         },
         "src": [src.piece(i) for i in range(len(src))],
         "tgt": [tgt.piece(i) for i in range(len(tgt))],

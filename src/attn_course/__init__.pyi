@@ -1,5 +1,5 @@
 from ._device import default_device as default_device
-from ._source import show_source as show_source
+from ._show_source import show_source as show_source
 from .caching import BlockPool as BlockPool
 from .caching import Cache as Cache
 from .caching import DecoderCache as DecoderCache

@@ -59,7 +59,7 @@ class SourceRule(Protocol):
 
 @runtime_checkable
 class Rule(Protocol):
-    """A function that makes a :class:`SourceRule` for each source, such as ``translation.copying.CopyNumbers``."""
+    """A function that makes a :class:`SourceRule` for each source, such as ``translation.copy_numbers.CopyNumbers``."""
 
     def __call__(self, source: Sequence[int]) -> SourceRule | None:
         """Return the rule for one source, or None if every token may be written.

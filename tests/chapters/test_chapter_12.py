@@ -14,7 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from attn_course.data.batches import make_batch
-from attn_course.data.mixture import Text, WordPair
+from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.decoding import SUBWORD_IDS, greedy_search
 from attn_course.training import learning_rate

@@ -504,11 +504,11 @@ def test_where_nothing_runs_cells_a_dialog_says_how_to_run_them_and_can_be_close
         tab.goto(site + CHAPTER if where != "a folder" else (HTML / CHAPTER).as_uri())
         for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.get_by_role("button", name="Close").click()):
             tab.click(".btn-live-button")
-            dialog = tab.locator("dialog.live-nowhere[open]")
+            dialog = tab.locator("dialog.live-run-locally[open]")
             assert dialog.locator("pre").inner_text() == "make serve LIVE=1"
             assert dialog.locator('a[download][href$="/02_simple_self_attention.ipynb"]').is_visible()
             assert dialog.locator("a[download][href$='/attention-course.zip']").is_visible()
-            visit.ask_axe(".live-nowhere")
+            visit.ask_axe(".live-run-locally")
             close()
             dialog.wait_for(state="detached")
             assert tab.evaluate("document.activeElement.className").endswith("btn-live-button")

@@ -12,7 +12,7 @@ from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, ta
 
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences
-from attn_course.translation.copying import find_numbers
+from attn_course.translation.copy_numbers import find_numbers
 from attn_course.translation.translator import LENGTH_REWARD, Translator
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))

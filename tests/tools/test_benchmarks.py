@@ -14,11 +14,11 @@ def benchmarks(monkeypatch):
     """The scripts, as Python finds them when one of them is run."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import batching
-    import paired
+    import shared
     import training_step
 
-    yield paired, training_step, batching
-    for name in ("paired", "training_step", "batching"):
+    yield shared, training_step, batching
+    for name in ("shared", "training_step", "batching"):
         sys.modules.pop(name)
 
 
@@ -50,9 +50,9 @@ def test_both_models_are_the_same_function_before_they_are_timed(benchmarks, sen
 
 
 def test_neither_is_always_the_second(benchmarks):
-    paired, _, _ = benchmarks
+    shared, _, _ = benchmarks
     calls = []
-    results = paired.take_turns(lambda n: calls.append(("a", n)) or 1.0, lambda n: calls.append(("b", n)) or 2.0, 40)
+    results = shared.take_turns(lambda n: calls.append(("a", n)) or 1.0, lambda n: calls.append(("b", n)) or 2.0, 40)
     assert results == [(1.0, 2.0)] * 40
     assert [number for _, number in calls] == [number for n in range(40) for number in (n, n)]
     assert 10 < sum(name == "a" for name, _ in calls[::2]) < 30
@@ -80,10 +80,10 @@ def test_batches_by_length_hold_every_sentence_and_almost_no_padding(benchmarks,
     ],
 )
 def test_batches_by_length_save_a_third_of_all_positions(benchmarks, corpus, by_length, random, all_alike, monkeypatch):
-    paired, _, batching = benchmarks
+    shared, _, batching = benchmarks
     if corpus == "everyday":
         monkeypatch.delenv("ATTN_COURSE_DATA", raising=False)
-    sentences = paired.load_sentences()
+    sentences = shared.load_sentences()
     assert sentences.name == corpus
     buckets = batching.by_length(sentences)
     size = round(len(sentences.pairs) / len(buckets))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_training import TEXT, TINY, assert_same_run
 
-from attn_course.data import mixture
+from attn_course.data import corpus_mixture
 from attn_course.data.subwords import Subwords
 from attn_course.training import shards as training_shards
 from attn_course.training import train
@@ -234,7 +234,7 @@ def test_finished_shards_are_not_prepared_again(tmp_path, settings, monkeypatch)
     def stream(name):
         raise AssertionError(f"{name} is read")
 
-    monkeypatch.setattr(mixture, "stream_corpus", stream)
+    monkeypatch.setattr(corpus_mixture, "stream_corpus", stream)
     monkeypatch.setattr(training_shards, "stream_corpus", stream)
     train(settings, run, quiet=True)
 

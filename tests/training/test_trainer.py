@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from attn_course import Transformer, TransformerOptions
 from attn_course.data.batches import make_buckets
-from attn_course.data.mixture import Text, WordPair
+from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
 from attn_course.training import Settings, train, translate_greedily
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from tolerance import allowed
 from torch.testing import assert_close
 
-from attn_course.data.mixture import Text, WordPair
+from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
 from attn_course.training import (
     Settings,

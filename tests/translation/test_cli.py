@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from attn_course.__main__ import main
 from attn_course.data import corpora, named_corpora
 from attn_course.data.corpora import Corpus, Pair
-from attn_course.data.mixture import WordPair, load_text
+from attn_course.data.corpus_mixture import WordPair, load_text
 from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import trainer as training_loop

@@ -17,7 +17,7 @@ from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.words import words
 from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
-from attn_course.training.model import make_model
+from attn_course.training.build_model import make_model
 from attn_course.translation.translator import BUNDLED, END, LENGTH_REWARD, Translator
 
 SENTENCES = [

@@ -1,6 +1,6 @@
 // The translator off the page's own thread: it loads once, then answers sentence after sentence.
 
-import { CopyNumbers } from "./copying.js";
+import { CopyNumbers } from "./copy_numbers.js";
 import { Model, pathOf, readWeights } from "./model.js";
 import { scoreOf, search } from "./search.js";
 import { BOS, EOS, Subwords, UNKNOWN } from "./subwords.js";

@@ -6,7 +6,7 @@
  */
 import { Kernel, Trouble, diagnose } from "./kernel.js";
 import { Outputs } from "./outputs.js";
-import { findPlace } from "./place.js";
+import { findPlace } from "./find_server.js";
 
 const element = (name, attributes = {}, ...content) => {
   const made = document.createElement(name);

@@ -98,7 +98,7 @@ def find_loader(name: str) -> Callable[[], Corpus]:
 def load_corpus(name: str) -> Corpus:
     """Load one corpus, as its makers wrote it.
 
-    Names and errors are those of :func:`~attn_course.data.mixture.load_text`.
+    Names and errors are those of :func:`~attn_course.data.corpus_mixture.load_text`.
     """
     return find_loader(name)()
 

@@ -36,7 +36,7 @@ def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
         ValueError: if the record does not hold translations and weights of both orders at each step.
 
     Example:
-        >>> print(particles().text.split("\\n")[0])
+        >>> print(japanese_particles().text.split("\\n")[0])
         A translator in training, and the words it looks at
     """
     record = load("orders") if record is None else record

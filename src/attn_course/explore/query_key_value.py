@@ -51,7 +51,7 @@ def query_key_value(
 
     Example:
         >>> keys, values = [[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 4.0]]
-        >>> print(lookup([0.0, 0.0], keys, values, ["a", "b"]).text.split("Guess")[0], end="")
+        >>> print(query_key_value([0.0, 0.0], keys, values, ["a", "b"]).text.split("Guess")[0], end="")
         Scores, weights and context of the query, as they are at first
         a        score / √2 0.0000, weight 0.5000
         b        score / √2 0.0000, weight 0.5000

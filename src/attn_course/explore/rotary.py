@@ -24,7 +24,7 @@ def rotary(
         ValueError: if a number is outside what the figure can show.
 
     Example:
-        >>> print(clock(4, base=16.0).text.split("Guess")[0], end="")
+        >>> print(rotary(4, base=16.0).text.split("Guess")[0], end="")
         A query at position 3 and a key at position 1, as hands of 2 clocks
         pair 0: 1.0000 radians a step, cos 2.0000 = -0.4161
         pair 1: 0.2500 radians a step, cos 0.5000 = 0.8776

@@ -25,7 +25,7 @@ def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
         ValueError: if there is not one vector for each word, or there are too many to be moved by hand.
 
     Example:
-        >>> print(order([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).text.split("Guess")[0], end="")
+        >>> print(word_order([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).text.split("Guess")[0], end="")
         Two words in an order that can be changed, and their context vectors
         a        0.731 0.269
         b        0.269 0.731

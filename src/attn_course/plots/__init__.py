@@ -5,6 +5,7 @@ text, the numbers that were drawn, so that a picture is re-checked by value like
 machine return a :class:`Drawing`, an SVG that is stored with what it shows in words.
 """
 
+from attn_course.plots.attention_view import AttentionView, attention_view
 from attn_course.plots.charts import bars, curves
 from attn_course.plots.colours import COLORS
 from attn_course.plots.diagrams import (
@@ -28,7 +29,6 @@ from attn_course.plots.figure import Picture, subplots
 from attn_course.plots.heatmaps import head_grid, heatmap, masks
 from attn_course.plots.images import images
 from attn_course.plots.svg import Drawing
-from attn_course.plots.view import AttentionView, attention_view
 
 __all__ = [
     "COLORS",

@@ -16,7 +16,7 @@ from attn_course.training.settings import Settings
 from attn_course.training.vocabulary_transfer import count_origins, match_pieces
 
 if TYPE_CHECKING:  # a translator imports the names of the files without the corpora
-    from attn_course.data.mixture import Text, WordPair
+    from attn_course.data.corpus_mixture import Text, WordPair
 
 Learn = Callable[[], Iterable[Iterable[Sequence[str]]]]
 

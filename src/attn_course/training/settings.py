@@ -186,7 +186,7 @@ class Settings:
 
     @property
     def division(self) -> dict[str, Any]:
-        """The settings of dev and test, as arguments of :func:`~attn_course.data.mixture.load_text`."""
+        """The settings of dev and test, as arguments of :func:`~attn_course.data.corpus_mixture.load_text`."""
         return {
             name: getattr(self, name) for name in ("dev", "test", "held_out", "split_seed")
         }

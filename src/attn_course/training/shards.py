@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from attn_course.data.corpora import Pair
-from attn_course.data.mixture import (
+from attn_course.data.corpus_mixture import (
     LongText,
     Text,
     cut_pair,
@@ -151,8 +151,8 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         The text, whose ``train`` is :class:`Shards`.
 
     Raises:
-        ValueError: as :func:`prepare_folder` and :func:`~attn_course.data.mixture.stream_text`, or if the index of the
-            shards is damaged.
+        ValueError: as :func:`prepare_folder` and :func:`~attn_course.data.corpus_mixture.stream_text`, or if the index
+            of the shards is damaged.
         OSError: if the text cannot be read, or a shard cannot be written.
     """
     processes = find_processes()

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.corpora import Pair, remove_overlap
-from attn_course.data.mixture import Text, WordPair
-from attn_course.data.numbers import vary_numbers
+from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
+from attn_course.data.vary_numbers import vary_numbers
 from attn_course.data.words import words
 from attn_course.training.run_dir import SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings

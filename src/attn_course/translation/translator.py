@@ -19,12 +19,12 @@ from attn_course.data.text import detokenize_english, normalize_japanese
 from attn_course.data.words import words
 from attn_course.decoding import Beam, Hypothesis, beam_search, in_batches
 from attn_course.nn.transformer import AttentionWeights, Transformer
+from attn_course.training.build_model import load_weights, make_model
 from attn_course.training.checkpoint import load_checkpoint
-from attn_course.training.model import load_weights, make_model
 from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
 from attn_course.translation.alignment import align_by_weights, weights_of_words
-from attn_course.translation.copying import CopyNumbers
+from attn_course.translation.copy_numbers import CopyNumbers
 
 BUNDLED = Path(__file__).parent / "bundled_model"
 END = "■"  # the end of a sentence in figures
@@ -134,7 +134,7 @@ class Translator:
             sentences: Japanese, with or without spaces.
             beam_size: number of hypotheses to keep; 1 is greedy search.
             length_reward: as in :class:`~attn_course.decoding.Beam`.
-            copy_numbers: whether to write only digits that :class:`~attn_course.translation.copying.CopyNumbers`
+            copy_numbers: whether to write only digits that :class:`~attn_course.translation.copy_numbers.CopyNumbers`
                 allows.
 
         Raises:

@@ -117,7 +117,7 @@ def _find_pairs(
     name: str | None, split: str, settings: "Settings"
 ) -> tuple[str, list["Pair"]]:
     """Return the name and the sentence pairs of the corpus for the evaluation."""
-    from attn_course.data.mixture import load_held_out
+    from attn_course.data.corpus_mixture import load_held_out
 
     if name is None:
         first = settings.corpora[0]

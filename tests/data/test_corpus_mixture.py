@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from attn_course.data import corpora, mixture, named_corpora
+from attn_course.data import corpora, corpus_mixture, named_corpora
 from attn_course.data.corpora import Corpus, Pair
+from attn_course.data.corpus_mixture import cut_pair, load_held_out, load_text, stream_text
 from attn_course.data.everyday import load_handwritten
-from attn_course.data.mixture import cut_pair, load_held_out, load_text, stream_text
 
 REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
 WITH_SMALL = pytest.mark.skipif(
@@ -150,7 +150,7 @@ def test_a_sentence_is_spelled_once(small_corpora, monkeypatch):
     pair = Pair("何も。", 'He said, "Nothin\'."')
     monkeypatch.setattr(named_corpora, "load_tatoeba", lambda: [pair])
     (spelled,) = load_text(["tatoeba"]).train
-    assert " ".join(spelled.en) == mixture.tokenize_english(pair.en)
+    assert " ".join(spelled.en) == corpus_mixture.tokenize_english(pair.en)
 
 
 @pytest.fixture(scope="module")

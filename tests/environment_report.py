@@ -1,6 +1,6 @@
 """A pytest plugin: where tests fail, the last lines say what to report about this machine.
 
-python tests/what_to_report.py    # the same lines, whenever somebody asks
+python tests/environment_report.py    # the same lines, whenever somebody asks
 """
 
 import os

@@ -7,7 +7,7 @@ import pytest
 
 import attn_course
 from attn_course import MultiHeadAttention, attention, show_source
-from attn_course._source import Markdown
+from attn_course._show_source import Markdown
 
 
 @pytest.mark.parametrize("name", [n for n in attn_course.__all__ if callable(getattr(attn_course, n))])

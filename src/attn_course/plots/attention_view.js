@@ -9,7 +9,7 @@ import { clamp, element, Figure, number, setAttributes, setText, svg } from "../
 /** @typedef {{ maps: Map_[], e: HTMLElement, at: Map<Element, Spot>, stop: any, paint: () => void, mark: (spot: Spot) => void, fit: () => void, next: (event: KeyboardEvent, spot: Spot) => any }} Canvas */
 /** @typedef {import("../explore/core.js").Child} Child */
 
-const STYLE = "view.css";
+const STYLE = "attention_view.css";
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_.";
 const WIDE = /[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]/;
 const SPECIAL = /^(<[^<>\s]+>|\[[A-Z]+\])$/;

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from attn_course.data.corpora import Pair
-from attn_course.data.numbers import vary_numbers
+from attn_course.data.vary_numbers import vary_numbers
 
 
 def varied(ja, en, times=200):

@@ -11,10 +11,10 @@ from read_chapters import ROOT
 from attn_course import attention
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
-import first_answer
+import front_page_figure
 
 STATIC = ROOT / "book" / "_static"
-ROWS = torch.tensor(first_answer.X)
+ROWS = torch.tensor(front_page_figure.X)
 EYE = torch.eye(6)
 
 
@@ -27,13 +27,13 @@ def weights(mask):
 def page(browser, tmp_path):
     """A page with the figure and the book's style; what it has asked for stands in page.asked."""
     (tmp_path / "_static").mkdir()
-    for name in ("first_answer.js", "custom.css"):
+    for name in ("front_page_figure.js", "custom.css"):
         (tmp_path / "_static" / name).write_bytes((STATIC / name).read_bytes())
     (tmp_path / "index.html").write_text(
         '<!doctype html><html lang="en" data-content_root="./"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>First page</title>'
         '<link rel="stylesheet" href="_static/custom.css"><main class="bd-article"><h1>The course</h1>'
-        f"{first_answer.table()}</main></html>",
+        f"{front_page_figure.table()}</main></html>",
         encoding="utf-8",
     )
     context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True)
@@ -68,7 +68,7 @@ def assert_shows(tab, mask):
 def test_the_numbers_stand_there_before_a_script_does(page):
     assert_shows(page, None)
     assert page.asked == ["index.html", "custom.css"]
-    stored = [float(x) for x in re.findall(r'data-weight="([\d.]+)"', first_answer.table())]
+    stored = [float(x) for x in re.findall(r'data-weight="([\d.]+)"', front_page_figure.table())]
     torch.testing.assert_close(torch.tensor(stored).view(6, 6), weights(None), atol=1e-6, rtol=0)
 
 
@@ -80,7 +80,7 @@ def test_the_first_touch_hides_a_word_already_and_the_rest_grows_by_one_factor(p
     assert max(factor) - min(factor) < 1e-5
     hides(page, f"one sees 5 of 6: each weight that is left is {factor[0]:.2f} times what it was")
     assert_shows(page, mask)
-    assert page.asked[2:] == ["first_answer.js"]
+    assert page.asked[2:] == ["front_page_figure.js"]
     cell(page, "one", "step").tap()
     hides(page, "one sees all six words again.")
     assert_shows(page, None)
@@ -127,8 +127,8 @@ def test_the_source_of_the_first_page_has_a_place_for_it_and_no_other_page_gets_
     app = SimpleNamespace(config=SimpleNamespace(root_doc="book/index"))
     text = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     first, other = [text], [text]
-    first_answer.draw(app, "book/index", first)
-    first_answer.draw(app, "book/costs", other)
+    front_page_figure.draw(app, "book/index", first)
+    front_page_figure.draw(app, "book/costs", other)
     assert first[0].count('<div class="first-answer"') == 1
-    assert "\n\n" not in first_answer.table()  # an empty line would end the HTML
+    assert "\n\n" not in front_page_figure.table()  # an empty line would end the HTML
     assert other[0] == text

@@ -4,9 +4,9 @@
   const guide = new URL("../../book/how_to_use.html#run-it", document.currentScript.src);
   const zip = new URL("../../attention-course.zip", document.currentScript.src);
   const { href, pathname } = document.querySelector("a.btn-download-source-button");
-  const dialog = Object.assign(document.createElement("dialog"), { className: "live-nowhere" });
-  dialog.setAttribute("aria-labelledby", "live-nowhere");
-  dialog.innerHTML = `<h2 id="live-nowhere">Run this chapter on your machine</h2>
+  const dialog = Object.assign(document.createElement("dialog"), { className: "live-run-locally" });
+  dialog.setAttribute("aria-labelledby", "live-run-locally");
+  dialog.innerHTML = `<h2 id="live-run-locally">Run this chapter on your machine</h2>
     <p>No server runs Python for this page. <a href="${zip}" download>Download the course</a>, unzip it, and run this
       command in its folder. It opens the website with cells that run:</p>
     <pre>make serve LIVE=1</pre>

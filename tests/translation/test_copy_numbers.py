@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese
 from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, in_batches
-from attn_course.translation.copying import MISSING_NUMBER, CopyNumbers, find_numbers
+from attn_course.translation.copy_numbers import MISSING_NUMBER, CopyNumbers, find_numbers
 from attn_course.translation.translator import BUNDLED, Translator
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from attn_course.data.mixture import Text, load_text
+from attn_course.data.corpus_mixture import Text, load_text
 from attn_course.data.subwords import Subwords
 
 Ids = tuple[list[int], list[int]]

@@ -197,7 +197,7 @@ def attention_view(
     }
     picture = (
         f'<div class="attn-view">{still}'
-        f'<script type="application/json">{as_json(data)}</script>{scripts("plots/view.js")}</div>'
+        f'<script type="application/json">{as_json(data)}</script>{scripts("plots/attention_view.js")}</div>'
     )
     text = _text(grids, allowed, queries, keys, heads, label, precision)
     return AttentionView(picture, text, draw_first)

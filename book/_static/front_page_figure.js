@@ -1,7 +1,7 @@
 /* The small figure of the first page, loaded when it is first touched: hide words from words, and see the weights that
    are left share out what was lost. The arrow keys go from cell to cell, Space and Enter hide and show. */
 /** @param {HTMLElement} figure @param {Event} first the event that loaded this, which counts */
-globalThis.attnFirstAnswer = (figure, first) => {
+globalThis.attnFrontPageFigure = (figure, first) => {
   const cells = [...figure.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("button")]);
   const names = [...figure.querySelectorAll("tbody th")].map((name) => name.textContent);
   const said = figure.querySelector(".first-answer-said");

@@ -1,7 +1,7 @@
 """The small figure of the first page: the weights of six words, drawn when the book is built, moving once touched.
 
-The page brings the numbers as a table and a loader of one line; first_answer.js comes when a reader touches the table.
-In the source of the page stands {{ first_answer }}.
+The page has the numbers as a table, and a loader of one line. front_page_figure.js is loaded when a reader touches the
+table. The source of the page has the placeholder {{ front_page_figure }}.
 """
 
 import warnings
@@ -20,15 +20,15 @@ X = [  # the six words of chapter 2
     [0.77, 0.25, 0.10],
     [0.05, 0.80, 0.55],
 ]
-PLACE = "{{ first_answer }}"
+PLACE = "{{ front_page_figure }}"
 # The events come again once the script is there, so that the first touch hides a word already.
 LOADER = """<script>(() => {
   const e = document.currentScript.parentElement, kinds = ["click", "keydown"];
   const load = (event) => {
     kinds.forEach((kind) => e.removeEventListener(kind, load));
     const s = document.createElement("script");
-    s.src = document.documentElement.dataset.content_root + "_static/first_answer.js";
-    s.onload = () => attnFirstAnswer(e, event);
+    s.src = document.documentElement.dataset.content_root + "_static/front_page_figure.js";
+    s.onload = () => attnFrontPageFigure(e, event);
     document.head.append(s);
     if (event.key && event.key !== "Tab") event.preventDefault();
   };

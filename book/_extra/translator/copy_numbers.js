@@ -1,4 +1,4 @@
-// Copy the numbers of the source, as attn_course.translation.copying does it: the patterns are Python's own.
+// Copy the numbers of the source, as attn_course.translation.copy_numbers does it: the patterns are Python's own.
 
 /** @typedef {{ text: string, uses: number[] }} Spelling */
 

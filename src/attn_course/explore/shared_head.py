@@ -1,0 +1,65 @@
+"""An interactive figure of one attention head that has to answer two questions. Used in chapter 6."""
+
+from collections.abc import Sequence
+
+from attn_course.explore.figure import Explorable, Guess
+from attn_course.plots.svg import WIDTH, Canvas
+from attn_course.plots.text import on_one_line
+
+
+def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
+    """Share one head's weight between two words that both are asked for, or take a second head.
+
+    It is for the mistake that a wider head would do what two heads do.
+
+    Args:
+        words: two words, each the answer to a question.
+        speeds: what each should report.
+
+    Raises:
+        ValueError: if there are not two words with two different numbers.
+
+    Example:
+        >>> shared_head(["dog", "cat"], [9.0, 12.0]).text.splitlines()[1]
+        'weight of dog 0.00: answer 12.00, off by 3.00 and 0.00'
+    """
+    if len(words) != 2 or len(speeds) != 2 or speeds[0] == speeds[1]:
+        raise ValueError(
+            f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers"
+        )
+    words = on_one_line(words)
+    a, b = map(float, speeds)
+    apart = abs(a - b)
+    lines = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        answer = share * a + (1 - share) * b
+        errors = f"{abs(answer - a):.2f} and {abs(answer - b):.2f}"
+        lines.append(
+            f"weight of {words[0]} {share:.2f}: answer {answer:.2f}, off by {errors}"
+        )
+    mean = f"w * {a:g} + (1 - w) * {b:g}"
+    guess = Guess(
+        f"One head answers both questions with one average. Which weight of {words[0]} makes the sum of its two errors "
+        "smallest?",
+        [
+            "0.5, the fair share.",
+            "All of them are equally bad.",
+            "0.5, if the head reports more than one number.",
+        ],
+        1,
+        f"Now move the weight of {words[0]}, and how many numbers the head reports; then take two heads and bring both "
+        "errors to 0.",
+        f"One row of weights makes one average, and its two errors add up to {apart:g} wherever it lies: a wider head "
+        "reports more numbers with the same weights. Two heads have two rows. "
+        "To check it: "
+        f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
+    )
+    sheet = Canvas(120)
+    sheet.line((70, 64), (WIDTH - 70, 64), kind="pale", width=3)
+    for x, word, speed in ((70, words[0], a), (WIDTH - 70, words[1], b)):
+        sheet.box(x - 7, 57, 14, 14, "value", corner=7)
+        sheet.text(x, 92, f"the {word}: {speed:g}")
+    sheet.arrow((WIDTH / 2, 40), (WIDTH / 2, 62), kind="query", width=2)
+    sheet.text(WIDTH / 2, 26, f"one head, half of the weight each: {(a + b) / 2:.2f}")
+    drawing = sheet.finish("One head between two words", lines)
+    return Explorable("shared_head", drawing, guess, words=list(words), speeds=[a, b])
