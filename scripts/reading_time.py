@@ -232,13 +232,13 @@ def path_of_book(all_chapters: Iterable[Chapter]) -> str:
     """The hours of each part, in one table."""
     every = list(all_chapters)
     text = ["| part | core | all sections | exercises |", "|:---|---:|---:|---:|"]
-    for part, numbers in PARTS.items():
+    for part, numbers in [(0, [0]), *PARTS.items()]:
         mine = [found for found in every if found.number in numbers]
         short, whole = (sum(rounded(getattr(found, kind).minutes) for found in mine) for kind in ("core", "whole"))
         solved = sum(found.exercises.total() for found in mine)
-        long = hours(whole) if any(found.has_details for found in mine) else NO_DETAILS
         # A phone leaves the first column a few letters, so a part goes by its number.
-        text.append(f"| [Part {'I' * part}](part_{part}.md) | {hours(short)} | {long} | {hours(solved)} |")
+        name = f"[Part {'I' * part}](part_{part}.md)" if part else "Chapter 0"
+        text.append(f"| {name} | {hours(short)} | {hours(whole)} | {hours(solved)} |")
     return "\n".join(["", *text, ""])
 
 

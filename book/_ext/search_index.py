@@ -19,7 +19,11 @@ logger = logging.getLogger(__name__)
 
 ARTICLE = re.compile(r"<article[^>]*>(.*)</article>", re.DOTALL)
 TITLE = re.compile(r"<title>(.*?) &#8212;", re.DOTALL)
-LEFT_OUT = re.compile(r'<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>|<nav\b.*?</nav>', re.DOTALL)
+LEFT_OUT = re.compile(
+    r'<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>|<nav\b.*?</nav>'
+    r"|<details>\s*<summary>(?:Hint|Solution)\b.*?</details>",  # the search must not show an answer
+    re.DOTALL,
+)
 SECTION = re.compile(
     r'<section\b[^>]*? id="([^"]+)"[^>]*>((?:\s*<span id="[^"]*"></span>|\s*<details[^>]*><summary>)*\s*)<h([2-4])'
 )
@@ -40,7 +44,12 @@ SPELLED = (
     (r"\\sqrt\s*\{?\s*(\w+)\s*\}?", r"√\1"),
     (r"\^\{?\\(?:top|mathsf T|mathsf\{T\})\}?", "ᵀ"),
     (r"\\(?:mathrm|text|operatorname|mathbf)\{([^{}]*)\}", r"\1"),
+    (r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)"),
+    (r"\\infty", "∞"),
+    (r"\\approx", "≈"),
+    (r"\\cdot|\\times", "·"),
     (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
+    (r"\\(?=[a-zA-Z])", ""),  # other commands by their name: gamma, sum
 )
 # Other words that learners type, for the page that explains the term.
 ALIASES = {
@@ -48,6 +57,12 @@ ALIASES = {
     "notebooks/03_": "Query, key, value. Why do we divide by the square root? sqrt(d), sqrt(D), √D",
     "notebooks/05_": "is_causal, is_causal=True, causal mask, padding mask",
     "notebooks/15_": "KV cache",
+}
+# Other words for a section, by its address.
+SECTION_ALIASES = {
+    "causal-masks": "causal mask",
+    "padding-masks": "padding mask",
+    "empty-rows-all-keys-are-masked": "fully masked row, all keys masked, masked row nan, empty row",
 }
 # Chapters rank first, lists of names and mistakes last.
 WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))
@@ -73,6 +88,10 @@ def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
     # What a chapter explains in its core counts for more than an optional section.
     text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.7">', text)
     text = re.sub(r'<dt id="(term-[^"]+)">(.*?)</dt>', r'<h3 id="\1">\2</h3>', text)  # each glossary entry alone
+    for anchor, words in SECTION_ALIASES.items():
+        text = re.sub(
+            rf'(<h(\d) id="{anchor}".*?</h\2>)', rf'\1<p data-pagefind-weight="2">{words}</p>', text, flags=re.DOTALL
+        )
     if aliases:
         text = text.replace("</h1>", f'</h1><p data-pagefind-weight="10">{aliases}</p>', 1)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)

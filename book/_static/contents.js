@@ -1,5 +1,13 @@
 /* The contents at the right follow the reader: marked is the section whose text stands below the top of the page. */
 (() => {
+  // The side bar begins at the chapter that is open.
+  const sidebar = document.querySelector(".bd-sidebar-primary");
+  const open = sidebar?.querySelector("li.current.active > a");
+  if (open && sidebar.checkVisibility()) {
+    const { top, height } = sidebar.getBoundingClientRect();
+    sidebar.scrollTop += open.getBoundingClientRect().top - top - height / 2;
+  }
+
   const nav = document.getElementById("pst-page-toc-nav");
   if (!nav) return;
   nav.id = "contents"; // the theme's own marks lag behind whoever scrolls up or far; it looks for its name

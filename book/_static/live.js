@@ -145,7 +145,11 @@
       } else
         await new Promise((onload, onerror) => {
           document.head.append(
-            Object.assign(element("script", ""), { src: new URL("_static/live/run_locally.js", root), onload, onerror }),
+            Object.assign(element("script", ""), {
+              src: new URL("_static/live/run_locally.js", root),
+              onload,
+              onerror,
+            }),
           );
         });
     } catch {

@@ -101,7 +101,7 @@
     );
 
   const told = (words, count) =>
-    count ? `${count} ${count === 1 ? "page has" : "pages have"} “${words}”.` : `No page has “${words}”.`;
+    count ? `${count} ${count === 1 ? "page matches" : "pages match"} “${words}”.` : `No page matches “${words}”.`;
 
   const answer = async (words, place, status, ...most) => {
     if (!words) {
@@ -111,6 +111,7 @@
       return;
     }
     const asked = (place.dataset.asked = words);
+    if (!status.textContent) status.textContent = "Searching …";
     const { count, pages } = await find(words, ...most);
     if (place.dataset.asked !== asked) return; // the reader has typed on
     status.textContent = told(words, count);
@@ -142,7 +143,7 @@
         clearTimeout(waiting);
         waiting = setTimeout(ask, 120);
       });
-      // Down and up go from the field through the results; Enter in the field opens the first.
+      // Down and up go from the field through the results; Enter in the field opens the best section.
       dialog.addEventListener("keydown", async (event) => {
         if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
         const stops = [field, ...dialog.querySelectorAll(".found-card a:not([hidden])")];
@@ -153,7 +154,7 @@
         } else if (event.key === "Enter" && event.target === field && field.value.trim()) {
           event.preventDefault();
           if (!shown()) await ask();
-          if (shown()) place.querySelector("a")?.click();
+          if (shown()) (place.querySelector("li li a") ?? place.querySelector("a"))?.click();
         } else if (event.key.length === 1 && event.target.closest(".found-card")) field.focus();
       });
       place.addEventListener("click", ({ target }) => {

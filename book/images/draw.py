@@ -42,8 +42,8 @@ def path() -> Drawing:
         sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
-            sheet.labelled(at[chapter] - 10, y - 10, 20, 20, kind, str(chapter), corner=4)
-        sheet.mark(at[stops[0]] - 10, y - 10, 20, 20)
+            sheet.labelled(at[chapter] - 9, y - 9, 18, 18, kind, str(chapter), corner=4)
+        sheet.mark(at[stops[0]] - 9, y - 9, 18, 18)
     y = 240
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=4)
     sheet.text(at[1] + 14, y, "read", anchor="start")

@@ -520,7 +520,8 @@ def test_a_part_shows_hours_with_details_only_where_something_is_folded(folded, 
     core = reading_time.Reading(words=30 / reading_time.WORK * reading_time.WORDS)
     whole = core + reading_time.Reading(words=folded / reading_time.WORK * reading_time.WORDS)
     only = reading_time.Chapter(14, "Read", NOTEBOOKS / "14.ipynb", core, whole, reading_time.Counter({"◦": 30}), 10)
-    assert f"| [Part III](part_3.md) | ½ hour | {shown} | ½ hour |" in reading_time.path_of_book([only])
+    in_all = "½ hour" if shown == "none yet" else shown
+    assert f"| [Part III](part_3.md) | ½ hour | {in_all} | ½ hour |" in reading_time.path_of_book([only])
     assert f"| **All** | **½ hour** | {shown} | ½ hour |" in reading_time.path_of_part(3, [only])
 
 

@@ -14,7 +14,7 @@ QUERIES = {
     "attention sink": "14_", "kv cache": "15_", "grouped query": "16_", "flash attention": "16_",
     "attention is not explanation": "18_", "ring attention": "20_", "how to install": "how_to_use",
     "make_causal_mask": "api_attention", "KeyValueCache": "api_caches", "注意": "glossary", "マスク": "glossary",
-    "教師強制": "glossary",
+    "教師強制": "glossary", "fully masked row": "05_", "padding mask": "05_", "query key value": "03_",
 }  # fmt: skip
 
 
@@ -22,7 +22,7 @@ QUERIES = {
 def search(tab, site):  # noqa: F811
     def ask(query):
         tab.goto(f"{site}search.html?{urlencode({'q': query})}")
-        tab.locator("main .found-count:not(:empty)").wait_for()
+        tab.locator("main .found-count", has_text="match").wait_for()
         return tab.eval_on_selector_all("main .found-page", "links => links.map((link) => link.href)")
 
     return ask
@@ -33,6 +33,11 @@ def test_the_page_that_explains_a_term_comes_first(search, query):
     found = search(query)
     assert found, query
     assert QUERIES[query] in found[0], found[:5]
+
+
+def test_the_search_shows_no_solution(search, tab):  # noqa: F811
+    search("sqrt")
+    assert "def scaled" not in " ".join(tab.locator("main .found p").all_inner_texts())
 
 
 def test_a_glossary_entry_is_found_alone(search, tab):  # noqa: F811
@@ -51,7 +56,7 @@ def test_a_section_that_is_found_is_opened_where_it_stands(search, tab):  # noqa
 
 def test_what_is_nowhere_is_said_in_a_sentence(search, tab):  # noqa: F811
     assert search("zzxqvj") == []
-    assert tab.locator("main .found-count").inner_text() == "No page has “zzxqvj”."
+    assert tab.locator("main .found-count").inner_text() == "No page matches “zzxqvj”."
 
 
 def test_nothing_of_the_search_is_loaded_before_the_first_key(tab, site):  # noqa: F811
@@ -62,11 +67,11 @@ def test_nothing_of_the_search_is_loaded_before_the_first_key(tab, site):  # noq
         tab.keyboard.type("causal mask")
         tab.locator("#pst-search-dialog .found-page").first.wait_for()
         assert any("pagefind" in url for url in visit.asked)
-        assert tab.locator("#pst-search-dialog [role=status]").inner_text().endswith("pages have “causal mask”.")
+        assert tab.locator("#pst-search-dialog [role=status]").inner_text().endswith("pages match “causal mask”.")
         assert not visit.found
 
 
-def test_arrow_keys_go_through_the_answers_and_enter_opens_the_first_one(tab, site):  # noqa: F811
+def test_arrow_keys_go_through_the_answers_and_enter_opens_the_best_section(tab, site):  # noqa: F811
     focused = "() => document.activeElement.href ?? document.activeElement.name"
     keys = tab.keyboard
     with Visit(tab):
@@ -87,6 +92,7 @@ def test_arrow_keys_go_through_the_answers_and_enter_opens_the_first_one(tab, si
         keys.press("Enter")  # before any answer has come
         tab.wait_for_url(lambda url: "05_masks" not in url)
         assert "search.html" not in tab.url
+        assert "#" in tab.url  # the section, not the top of its page
         keys.press("Control+k")
         keys.type("softmax")
         links.nth(1).wait_for()

@@ -254,10 +254,10 @@ function start(home) {
     { class: "try-form" },
     make("label", { for: "try-sentence" }, "Japanese sentence"),
     input,
-    examples,
     button,
     progress,
     status,
+    examples,
   );
   const result = make("div", { class: "try-result" });
   home.replaceChildren(form, result);

@@ -8,7 +8,8 @@
   dialog.setAttribute("aria-labelledby", "live-run-locally");
   dialog.innerHTML = `<h2 id="live-run-locally">Run this chapter on your machine</h2>
     <p>No server runs Python for this page. <a href="${zip}" download>Download the course</a>, unzip it, and run this
-      command in its folder. It opens the website with cells that run:</p>
+      command in its folder. It installs the libraries and opens the website with cells that run. You need a computer;
+      a phone or a tablet cannot run them.</p>
     <pre>make serve LIVE=1</pre>
     <p>You can also download <a href="${href}" download>${pathname.split("/").at(-1)}</a>, the notebook of this page,
       and open it in Jupyter. It needs PyTorch and the package of the course.</p>

@@ -179,7 +179,7 @@ export class Figure {
     const { host } = this;
     host.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab: the keys are for the figure
     this.draw(); // before it is in the page, which would have to lay out all that it has so far
-    host.attachShadow({ mode: "open" }).append(element("style", {}, style), view);
+    host.attachShadow({ mode: "open" }).append(element("style", {}, style), view, element("slot"));
     view.addEventListener("keydown", (event) => event.stopPropagation());
     // A page whose text is light is dark, whoever made it so; Colab says it in an attribute.
     const shade = () => {

@@ -55,14 +55,14 @@ start(
         element(
           "figcaption",
           {},
-          "Score (up) by distance (across). In the clocks, orange is the query and green is the key.",
+          "Score (up) by distance (across). In the clocks, orange is the query and green is the key. Drag a hand, or drag along the curve.",
         ),
         plot,
       ),
     );
     figure.slider("query", { label: "Position of the query", min: 0, max: far, step: 1 });
     figure.slider("key", { label: "Position of the key", min: 0, max: far, step: 1 });
-    figure.slider("moved", { label: "Both moved on by", min: 0, max: 1000, step: 10 });
+    figure.slider("moved", { label: "Both moved on by", min: 0, max: 200, step: 5 });
     figure.slider("pairs", { label: "Pairs of columns", min: 1, max: most, step: 1 });
     figure.slider("base", { label: "Base", min: 0.2, max: 4, step: "any", show: (x) => number(10 ** x, 0) });
     const base = () => 10 ** state.base;
