@@ -53,7 +53,8 @@ test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what be
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks
 	@$(NOX) style quick
 
-types:  ## check types, form and common mistakes in the scripts of the figures and of the website (needs node)
+types: .venv/.ready  ## check types, form and common mistakes in the package and in the scripts (needs node)
+	@$(PY) -m mypy
 	@command -v npx >/dev/null || { echo "make types: node is needed, and its npx was not found" >&2; exit 1; }
 	@for part in explore plots; do npx --yes --package typescript@5.9.3 tsc --project src/attn_course/$$part || exit; done
 	@npx --yes --package prettier@3.6.2 prettier --check --log-level warn "src/**/*.js" "book/**/*.js"

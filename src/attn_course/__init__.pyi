@@ -1,3 +1,4 @@
+__version__: str
 from ._device import default_device as default_device
 from ._show_source import show_source as show_source
 from .caching import BlockPool as BlockPool

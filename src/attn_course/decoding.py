@@ -30,7 +30,12 @@ class Seq2SeqModel(Protocol):
         ...
 
     def decode(
-        self, tgt: Tensor, memory: Tensor, *, src_mask: Tensor | None
+        self,
+        tgt: Tensor,
+        memory: Tensor | None = None,
+        *,
+        src_mask: Tensor | None = None,
+        **cache: Any,
     ) -> tuple[Tensor, object]:
         """Score the token after each of the ids (B, T). Return logits (B, T, V), and a second value, not used here."""
         ...
@@ -74,12 +79,13 @@ class Rule(Protocol):
 class CausalLM(Protocol):
     """The call that :func:`generate` needs; :class:`attn_course.LanguageModel` has it."""
 
-    def __call__(self, ids: Tensor, *, mask: Tensor | None) -> Tensor:
+    def __call__(self, ids: Tensor, *, mask: Tensor | None, **cache: Any) -> Tensor:
         """Score the token after each of the ids (B, T), as logits (B, T, V).
 
         Args:
             ids: (B, T), padded on the left.
             mask: True at real tokens, (B, 1, T), or None.
+            **cache: ``cache``, if the model has the method ``make_cache``.
         """
         ...
 
@@ -546,13 +552,13 @@ def generate(
         torch.Size([2, 4])
     """
     mask = _validate_prompts(model, prompts, prompt_lengths, max_new_tokens)
-    use_cache = use_cache and hasattr(model, "make_cache")
-    if chunk_size is not None and (chunk_size < 1 or not use_cache):
+    make_cache = getattr(model, "make_cache", None) if use_cache else None
+    if chunk_size is not None and (chunk_size < 1 or make_cache is None):
         raise ValueError(f"chunk_size ({chunk_size}) must be at least 1, and needs a cache")
     choose = _most_probable if sampling is None else sampling.draw
     ids, (B, T) = prompts, prompts.shape
     # No step reads the last token.
-    cache = model.make_cache(B, T + max_new_tokens - 1) if use_cache else None
+    cache = None if make_cache is None else make_cache(B, T + max_new_tokens - 1)
     done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
     while ids.size(1) < T + max_new_tokens and not done.all():
         if cache is None:

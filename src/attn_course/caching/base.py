@@ -6,11 +6,7 @@ from torch import Tensor
 
 
 class Cache:
-    """The base of all caches of one layer.
-
-    Every cache also has ``reorder``, ``truncate``, ``num_bytes`` and ``append``. The method ``append`` takes the keys
-    and values of the new positions, and returns all keys and values that the new queries may attend to.
-    """
+    """The base of all caches of one layer."""
 
     max_len: int | None = None
     """Maximum number of positions; None if there is no limit."""
@@ -20,6 +16,23 @@ class Cache:
     def length(self) -> int:
         """Number of positions so far."""
         return self._length
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the cache in bytes, filled or not."""
+        raise NotImplementedError
+
+    def append(self, *new: Tensor) -> tuple[Tensor, ...]:
+        """Add the keys and values of new positions, and return all that the new queries may attend to."""
+        raise NotImplementedError
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Replace row b by row ``rows[b]``."""
+        raise NotImplementedError
+
+    def truncate(self, length: int) -> None:
+        """Remove all positions from ``length`` on."""
+        raise NotImplementedError
 
     def select(self, x: Tensor, num_queries: int) -> Tensor:
         """Select the columns of a mask or bias that belong to the positions that ``append`` returned.

@@ -32,6 +32,9 @@ class RollingCache(Cache):
         (100, torch.Size([1, 2, 5, 8]))
     """
 
+    _k: Tensor | None
+    _v: Tensor | None
+
     def __init__(self, window: int, *, num_sink_tokens: int = 0) -> None:
         check_window(window, num_sink_tokens)
         self.window = window

@@ -97,7 +97,7 @@ def gradients_of_sharded_model(
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    held = sum(p.to_local().numel() for p in model.parameters())
+    held = sum(p.to_local().numel() for p in model.parameters())  # type: ignore[attr-defined]
     own_inputs, own_targets = (x.chunk(count)[rank] for x in (inputs, targets))
     loss(model(own_inputs), own_targets).backward()
     return held, {name: p.grad.full_tensor() for name, p in model.named_parameters()}
@@ -142,7 +142,7 @@ def attend_to_shards(
     own = positions[dist.get_rank()]
     leaves = [x[:, :, own].clone().requires_grad_() for x in (q, k, v)]
     forms = {
-        "ring": lambda: ring_attention(*leaves, positions),
+        "ring": lambda: ring_attention(leaves[0], leaves[1], leaves[2], positions),
         "ulysses": lambda: ulysses_attention(*leaves, is_causal=True),
     }
     out = forms[form]()

@@ -6,12 +6,13 @@ Nothing here depends on the back end: the same code runs over gloo on CPUs and o
 
 import functools
 import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from attn_course.functional.sdpa import first_derivatives_only, fused_attention
 from attn_course.functional.tiled import attend_block, merge_blocks
@@ -115,7 +116,7 @@ def ring_attention(
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None
     ) -> Tensor:
         out, logsumexp = ring_forward(q, k, v, positions)
         ctx.save_for_backward(q, k, v, positions, out, logsumexp)
@@ -123,7 +124,7 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
-    def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         return *ring_backward(grad_out, *ctx.saved_tensors), None
 
 
@@ -319,13 +320,13 @@ class _Exchange(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, cut: int, join: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cut: int, join: int) -> Tensor:
         ctx.axes = cut, join
         return _exchange(x, cut, join)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         cut, join = ctx.axes
         return _exchange(grad_out, join, cut), None, None
 

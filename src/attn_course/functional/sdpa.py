@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from attn_course.functional.attention import soft_cap, softmax
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
@@ -319,7 +318,7 @@ def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tupl
     """
 
     @functools.wraps(backward)
-    def run(ctx: FunctionCtx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def run(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         with torch.no_grad():
             gradients = backward(ctx, *grad_outputs)
         # Without create_graph, nothing can be differentiated again.
@@ -343,11 +342,11 @@ class _NoSecondDerivative(torch.autograd.Function):
         return tuple(x.view_as(x) for x in tensors[:number])
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *grad_outputs: Tensor) -> None:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> None:
         raise RuntimeError(
             "this kind of attention has no second derivatives; use attention, or a layer with need_weights=True"
         )
@@ -382,9 +381,7 @@ class _FusedAttention(torch.autograd.Function):
         return out, logsumexp
 
     @staticmethod
-    def setup_context(
-        ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]
-    ) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
         *tensors, ctx.is_causal, ctx.scale = inputs
         ctx.save_for_backward(*tensors, *output)
         ctx.mark_non_differentiable(output[1])
@@ -398,9 +395,7 @@ class _FusedAttention(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
-    def backward(
-        ctx: FunctionCtx, grad_output: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, mask, sink, out, logsumexp = ctx.saved_tensors
         x = SDPAInputs(q, k, v, ctx.scale, mask, bias, ctx.is_causal)
         additive_mask = x.additive_mask

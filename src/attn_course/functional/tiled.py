@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from attn_course.functional.sdpa import first_derivatives_only
 from attn_course.functional.validation import check_mask, check_qkv, check_sizes
@@ -217,9 +216,7 @@ class _TiledAttention(torch.autograd.Function):
         return out, logsumexp
 
     @staticmethod
-    def setup_context(
-        ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]
-    ) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
         *tensors, ctx.tiling = inputs
         ctx.save_for_backward(*tensors, *output)
         ctx.mark_non_differentiable(output[1])
@@ -232,9 +229,7 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives_only
-    def backward(
-        ctx: FunctionCtx, grad_out: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, logsumexp = ctx.saved_tensors
         tiling, wide = ctx.tiling, logsumexp.dtype
         scale = 1 / math.sqrt(q.size(-1))

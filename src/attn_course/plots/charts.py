@@ -205,8 +205,8 @@ def bars(
                 frameon=False,
                 borderaxespad=0.1,
             )
-            for name in legend.get_texts():
-                name.set_parse_math(False)
+            for text in legend.get_texts():
+                text.set_parse_math(False)
     if precision is None:
         head = f"{ylabel}\nseries: " + ", ".join(series) + f"\n{ONE_RUN}\n"
         columns = [

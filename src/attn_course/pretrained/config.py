@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Functions between the two maps of a feed-forward, by their names in a config.json."""
 
 
-def read_config(folder: str | Path, model_type: str | None = None) -> dict[str, Any]:
+def read_config(folder: str | Path, model_type: str | None = None) -> "HFConfig":
     """Read ``config.json``: the sizes of a model, and which architecture it is.
 
     Args:

@@ -1,10 +1,10 @@
+from .build_model import load_weights as load_weights
+from .build_model import make_model as make_model
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
 from .checkpoint import write_atomically as write_atomically
 from .distributed import join_processes as join_processes
 from .loss import translation_loss as translation_loss
-from .build_model import load_weights as load_weights
-from .build_model import make_model as make_model
 from .schedule import learning_rate as learning_rate
 from .settings import Settings as Settings
 from .trainer import train as train
