@@ -22,17 +22,17 @@ def _alike(found, expected):
 
 
 def _comes_first(right):
-    """A sign: a tuple or a list whose first is the right result."""
+    """Recognise a tuple or list whose first element is the right result."""
     return lambda found, *inputs: isinstance(found, tuple | list) and _alike(found[0], right(*inputs))
 
 
 def _on_the_cpu(draw):
-    """The chapter computes on the CPU, so an answer may make tensors without saying where."""
+    """Run the answer on the CPU, as the chapter does, so that it may create tensors without a device."""
     return lambda *shape: draw(*shape).cpu()
 
 
 def _swap_all_axes(x):
-    """As ``.T`` does; PyTorch warns that it will soon refuse to do so for three axes."""
+    """Reverse all axes, as ``.T`` does. (PyTorch deprecates ``.T`` for three axes.)"""
     return x.permute(*reversed(range(x.dim())))
 
 
@@ -45,7 +45,7 @@ def _over_each_table(scores):
 
 
 def _visible(tokens):
-    """The causal mask: True where a query may attend to a key."""
+    """Return the causal mask: True where a query may attend to a key."""
     return torch.ones(tokens, tokens, dtype=torch.bool).tril()
 
 
@@ -170,7 +170,7 @@ _NOT_LOW_ENOUGH = (
 
 
 def _weigh(answer, q, k):
-    """What the answer returns, after a look at the hidden keys: a low score still leaves them a weight."""
+    """Return the answer's weights. Weights of hidden keys that come from a low score are made visible."""
     found = answer(q, k)
     if isinstance(found, Tensor) and _leaves_a_small_weight(found, q @ k.mT / math.sqrt(q.size(-1))):
         raise AnswerError(_NOT_LOW_ENOUGH, "not low enough")
@@ -178,7 +178,7 @@ def _weigh(answer, q, k):
 
 
 def _leaves_a_small_weight(found, scores):
-    """Whether the weights are those of one negative number in place of the hidden scores, or added to them."""
+    """Return whether the hidden scores were replaced by one negative number, or one was added to them."""
     visible = _visible(scores.size(-1))
     if (found.shape, found.device, found.dtype) != (scores.shape, scores.device, scores.dtype):
         return False
@@ -193,7 +193,7 @@ def _leaves_a_small_weight(found, scores):
 
 
 def _sees(mask, first=0, last=None):
-    """A sign: the weights of another mask, in the rows in which it shows something; the others may hold anything."""
+    """Recognise the weights of another mask, in the rows where this mask makes a difference."""
 
     def sign(found, q, k):
         scores = (q @ k.mT / math.sqrt(q.size(-1)))[..., first:last, :]
@@ -289,7 +289,7 @@ _KEEPS_SOMETHING = (
 
 
 def _build_and_attend(answer, d_in, d_out, num_heads, x):
-    """Check the layer's parameters, dropout and state between calls; then return its output."""
+    """Check the layer's parameters, its dropout and its state between calls, and return its output."""
 
     def build():
         return set_parameters(answer(d_in, d_out, num_heads).to(x))
@@ -314,7 +314,7 @@ def _build_and_attend(answer, d_in, d_out, num_heads, x):
 
 
 def _are_alike(found, again):
-    """Whether two results hold the same numbers; what is no tensor is not looked at."""
+    """Return whether two results have equal numbers. Results that are no tensors are ignored."""
     tensors = isinstance(found, Tensor) and isinstance(again, Tensor)
     return not tensors or (found.shape == again.shape and torch.allclose(found, again, equal_nan=True))
 
@@ -325,7 +325,7 @@ def _call_with_seed(layer, x):
 
 
 def _takes_another_length(layer, build, x):
-    """Whether a layer does to a shorter sentence what a new layer does, if that can handle one at all."""
+    """Return whether a used layer treats a shorter sentence as a new layer does."""
     if not x.size(1):
         return True
     try:
@@ -381,7 +381,7 @@ class _CausalMultiHead(nn.Module):
 
 
 def _other_layer(number, mask=None):
-    """The layer with another mask, or with another number in the place of the hidden scores."""
+    """Return the layer with another mask, or with another number for the hidden scores."""
 
     class Layer(_CausalMultiHead):
         def forward(self, x):
@@ -405,7 +405,7 @@ def _fills_with_another_number(found, *inputs):
 
 
 def _attends(mask, first=0, last=None):
-    """A sign: the result under another mask, for the tokens at which it shows something; the others hold anything."""
+    """Recognise the result under another mask, for the tokens where this mask makes a difference."""
 
     def sign(found, *inputs):
         if not inputs[-1][:, first:last].numel():

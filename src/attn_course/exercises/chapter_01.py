@@ -302,7 +302,7 @@ def _look(query, keys, values, score_weight, mask):
 
 
 def _show_weights_that_are_not_0(answer, query, keys, values, score_weight, mask):
-    """What the answer returns; a weight of padding that no tolerance would show is made larger."""
+    """Return the answer's result, with small weights of padding enlarged so that no tolerance hides them."""
     found = answer(query, keys, values, score_weight, mask)
     if not isinstance(found, tuple | list) or len(found) != 2 or not isinstance(found[1], Tensor):
         return found
@@ -314,7 +314,7 @@ def _show_weights_that_are_not_0(answer, query, keys, values, score_weight, mask
 
 
 def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
-    """Whether the weights are those of the hidden positions; rows without any may be nan or all alike."""
+    """Return whether the weights belong to the hidden positions. Rows without any may be NaN or uniform."""
     scores = _additive_scores(query, keys, score_weight)
     wanted = softmax(scores.masked_fill(mask, -math.inf))
     weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
@@ -366,7 +366,7 @@ def _gru(x, h, W, U, b, c):
 
 
 def _read_by_turns(x, h, W, U, b, c):
-    """Every third row for the same gate."""
+    """Take every third row for the same gate."""
     by_turns = [t.unflatten(0, (-1, 3)).transpose(0, 1).flatten(0, 1) for t in (W, U, b, c)]
     return torch.gru_cell(x, h, *by_turns)
 

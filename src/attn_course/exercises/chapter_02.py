@@ -38,7 +38,7 @@ def _softmax_over_everything(scores: Tensor) -> Tensor:
 
 
 def _without_keepdim(scores: Tensor) -> list[Tensor]:
-    """What comes out of a softmax where the sum, the maximum or both have lost their axis.
+    """Return a softmax in which the sum, the maximum or both have lost their axis.
 
     Without a maximum it would be the softmax over the queries, since the scores are symmetric.
     """
@@ -214,7 +214,7 @@ def _weighs_without_keepdim(found, x, temperature):
 
 
 def _are_warmer(found, x, temperature):
-    """Whether a low temperature was given, and these are the weights of a higher one."""
+    """Return whether the temperature is low and the weights belong to a higher temperature."""
     if temperature > 1:
         return False
     if (found == 0).any():  # one number alone, whatever the temperature

@@ -25,7 +25,7 @@ def _columns_sum_to_one(weights):
 
 
 def _agrees(found, expected):
-    """Whether two pairs of out and weights hold the same numbers; what is no such pair does not agree."""
+    """Return whether two pairs (out, weights) have equal numbers."""
     try:
         pairs = zip(found, expected, strict=True)
         return all(torch.allclose(f, e, rtol=1e-4, atol=1e-4) for f, e in pairs)
@@ -34,7 +34,7 @@ def _agrees(found, expected):
 
 
 def _demand_gradients(out, leaves, expected):
-    """Raise a remark unless ``out`` sends the gradients of ``expected`` to ``leaves``, which are tensors by name."""
+    """Raise a remark unless ``out`` gives the named ``leaves`` the same gradients as ``expected``."""
     gradients = [None] * len(leaves)
     if out.requires_grad:
         try:
@@ -132,7 +132,7 @@ def _queries_keys_and_values(draw):
 
 
 def _attend(weigh):
-    """An answer that makes weights of q, k and v in its own way and averages the values by them."""
+    """Return an answer that computes weights from q, k and v with the given function, and averages the values."""
 
     def answer(q, k, v):
         weights = weigh(q, k, v)
@@ -142,7 +142,7 @@ def _attend(weigh):
 
 
 def _attend_and_send_back(answer, q, k, v):
-    """What the answer returns; if that is right, a gradient has to find its way back through it."""
+    """Return the answer's result, and check the gradients if the result is right."""
     found = answer(q, k, v)
     if not _agrees(found, attention(q, k, v)):
         return found
@@ -243,7 +243,7 @@ class _Applied(NamedTuple):
 
 
 def _apply_as_layer(answer, W, x):
-    """The layer's output before and after W is changed, and what it says of itself."""
+    """Return the layer's output before and after a change of W, and the attributes of the layer."""
     layer = answer(W)
     if layer is None:
         return None
@@ -347,7 +347,7 @@ def _times_log(weights):
 
 
 def _has_a_small_number_added(found, weights):
-    """Whether log(w + ε) stands for log w: every row then lacks about ε for each of its weights."""
+    """Return whether the answer uses log(w + ε), so that each row is too small by about ε per weight."""
     lacks = torch.special.entr(weights).sum(dim=-1) - found
     epsilon = lacks.mean() / weights.size(-1)
     again = -(weights * torch.log(weights + epsilon)).sum(dim=-1)
@@ -357,7 +357,7 @@ def _has_a_small_number_added(found, weights):
 
 
 def _adds_logarithms(found, weights):
-    """Whether the rows without a zero are sums of bare logarithms; what stands for log 0 may be anything."""
+    """Return whether rows without a zero are sums of logarithms only."""
     full = (weights > 0).all(dim=-1)
     if not full.any():
         return None
@@ -412,7 +412,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 def _build_and_attend(answer, d_in, d_key, d_value, x):
-    """What the layer returns, after a look at its projections and, if that is right, at their gradients."""
+    """Return the layer's result, and check its projections and, if the result is right, its gradients."""
     layer = answer(d_in, d_key, d_value).to(x)
     names = [name.removesuffix(".weight") for name, _ in layer.named_parameters()]
     set_parameters(layer)

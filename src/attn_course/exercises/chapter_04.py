@@ -87,7 +87,7 @@ def _weights_and_values(draw):
 
 
 def _is_a_running_sum(found, weights, v):
-    """Whether the result is the sum so far, for a sum that starts before one of the loops around the innermost."""
+    """Return whether the result is a running sum, initialised before one of the outer loops."""
     right = weights @ v  # (B, T, D)
     for first in range(3):
         running = right.flatten(first).cumsum(-1).view(right.shape)
@@ -97,7 +97,7 @@ def _is_a_running_sum(found, weights, v):
 
 
 def _ends_after_the_first_turn(found, weights, v):
-    """Whether the result is right for the first turn of a loop around the sum and zero from there on."""
+    """Return whether the result is right for the first pass of an outer loop, and zero afterwards."""
     wanted = weights @ v  # (B, T, D)
     if found.shape != wanted.shape:
         return False
@@ -110,7 +110,7 @@ def _ends_after_the_first_turn(found, weights, v):
 
 
 def _with_the_sizes_of_the_notebook(weights, v):
-    """Read the weights of every sentence and query there, and stop at the first that is not here."""
+    """Read the weights of the sentences and queries of the notebook, and stop at the first that is missing."""
     return torch.stack([weights[b, t, 0] * v[b, 0] for b in range(3) for t in range(7)])
 
 
@@ -161,7 +161,7 @@ def _queries_keys_and_matrices(draw):
 
 
 def _has_an_axis_of_the_matrix_alone(found, q, k, W):
-    """Whether a letter of the matrix stood nowhere else, so that its axis was added up on its own."""
+    """Return whether the result is summed over an axis of the matrix, because its letter is used only once."""
     strings = ["bti,ij,bsl->bts", "bti,lj,bsj->bts"]
     if q.size(-1) == k.size(-1):
         strings += ["btd,de,bsd->bts", "btd,ed,bsd->bts"]
@@ -225,7 +225,7 @@ def _questions_and_texts(draw):
 
 
 def _reduce(reduced):
-    """An answer that has all scores (A, B, T, S) right and reduces them in its own way."""
+    """Return an answer that computes all scores (A, B, T, S) and reduces them with the given function."""
     return lambda q, k: reduced(torch.einsum("atd,bsd->abts", q, k))
 
 
@@ -295,12 +295,12 @@ def _table_gradient(ids, upstream, num_words):
 
 
 def _uses(ids, upstream, num_words):
-    """How often each word occurs, (V, 1)."""
+    """Return how often each word occurs, (V, 1)."""
     return torch.bincount(ids.flatten(), minlength=num_words)[:, None].to(upstream)
 
 
 def _has_one_use_of_each_word(found, ids, upstream, num_words):
-    """Whether every row of the table holds the gradient of one of the uses of its word."""
+    """Return whether each row of the table has the gradient of only one occurrence of its word."""
     if found.shape != (num_words, upstream.size(-1)) or found.dtype != upstream.dtype:
         return False
     same = torch.isclose(found[:, None], upstream.flatten(0, -2)).all(-1)  # (V, uses)

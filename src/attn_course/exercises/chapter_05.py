@@ -18,7 +18,7 @@ from attn_course.functional.masks import make_causal_mask, make_padding_mask, ma
 
 
 def _tokenized(draw):
-    """What a tokenizer returns, which lives on the CPU, and a number of new tokens."""
+    """Return the tensors of a tokenizer, which are on the CPU, and the number of new tokens."""
 
     def ones_where_real(*lengths):
         return make_padding_mask(lengths, side="left")[:, 0].long()
@@ -59,7 +59,7 @@ mask_for_new_tokens = Exercise(
 
 
 def _weights_to_drop(draw):
-    """Enough weights that all which chance may do is seen, and few enough for a loop over single weights."""
+    """Return weights: enough for statistics, and few enough for a loop over single weights."""
 
     def hidden(weights):
         return softmax(weights.log().masked_fill(~draw.mask(*weights.shape), -math.inf))
@@ -76,7 +76,7 @@ def _weights_to_drop(draw):
 
 
 def _same_along(kept, hidden, dim):
-    """Whether all slices along an axis of at least two keep the same weights, hidden ones aside."""
+    """Return whether all slices along an axis keep the same weights. Hidden weights are ignored."""
     first = kept.narrow(dim, 0, 1)
     return kept.size(dim) > 1 and bool(((kept == first) | hidden | hidden.narrow(dim, 0, 1)).all())
 
@@ -93,7 +93,7 @@ def _sends_back(answer, weights, p, training):
 
 
 class _Dropout(NamedTuple):
-    """What can be said of the weights that fell, whichever they are."""
+    """Describe dropped weights without depending on which weights were drawn."""
 
     share: float  # of the weights that became 0
     smallest_factor: float  # on a weight that was kept
@@ -114,7 +114,7 @@ class _Dropout(NamedTuple):
 
 
 def _drop_and_describe(answer, weights, p, training):
-    """Which weights fall is chance, so compare what does not depend on chance."""
+    """Describe the result of dropout by quantities that do not depend on the random draw."""
     before = weights.clone()
     dropped = answer(weights, p, training)
     if dropped is None:
@@ -166,12 +166,14 @@ def _drop_and_describe(answer, weights, p, training):
 
 
 def _by_chance(share, count):
-    """How far from a share that of ``count`` draws may be: six standard deviations."""
+    """Return the largest plausible deviation of a share of ``count`` draws: six standard deviations."""
     return 6 * math.sqrt(share * (1 - share) / count) + 1e-9
 
 
 def _known_share(found, count, wanted, p):
-    """Return the wanted share, or a common mistake's, if chance explains the difference; else the measured share."""
+    """Return the expected share, or that of a common mistake, if chance explains the difference; else the measured
+    share.
+    """
     for share in (wanted, p, 1 - p, NormalDist().cdf(p)):
         if abs(found - share) < _by_chance(share, count):
             return share
@@ -179,7 +181,7 @@ def _known_share(found, count, wanted, p):
 
 
 def _drop(weights, p, *, scale=None, keep=None):
-    """Dropout that scales what it keeps, or keeps other weights, in its own way."""
+    """Return dropout with another scale, or with another choice of weights."""
     kept = torch.rand_like(weights) >= p if keep is None else keep(weights, p)
     return weights * kept * (1 / (1 - p) if scale is None else scale)
 
@@ -194,7 +196,7 @@ def _seeded(weights, p):
 
 
 def _dropped_alike(field):
-    """The sign that slices of the weights fall together, as a field of the description says."""
+    """Recognise slices that are dropped together, by a field of the description."""
     return lambda found, weights, p, training: (
         None if weights.size(-1) == 1 else training and p > 0 and 0 < found.share < 1 and getattr(found, field)
     )
@@ -330,21 +332,21 @@ def _overwrite_nan(scores, mask):
 
 
 def _loud_key_wins(found, scores, mask):
-    """Whether all that is visible beside the loud hidden key has no weight, or is nan."""
+    """Return whether all visible weights beside the hidden key with the large score are 0 or NaN."""
     if not (scores == _LOUD).any():
         return None
     return bool((found[0].nan_to_num()[mask] == 0).all())
 
 
 def _large_scores_give_nan(found, scores, mask):
-    """Whether the weights are nan where scores are large, or, where these are hidden, the gradient alone."""
+    """Return whether the weights are NaN for large scores, or the gradient is NaN where they are hidden."""
     if not (scores > 100).any():
         return None
     return found[0].isnan().any() or (found[0].isfinite().all() and found[1].isnan().any())
 
 
 def _hidden_keys_count_as_0(found, scores, mask):
-    """Whether the weights are those of hidden scores of 0, empty rows aside, which may have been cleared."""
+    """Return whether the hidden scores were set to 0. Empty rows are ignored."""
     if (scores < -_LOW / 2).any():  # any number above these does the same
         return None
     wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
@@ -354,7 +356,7 @@ def _hidden_keys_count_as_0(found, scores, mask):
 
 
 def _small_weights_are_0(found, scores, mask):
-    """Whether each weight is right, or 0 where a small one stands."""
+    """Return whether each weight is right, or 0 in place of a small weight."""
     right = softmax(_fill(scores, mask))
     lost = (found[0] == 0) & (right > 0)
     if not lost.any():
@@ -363,7 +365,7 @@ def _small_weights_are_0(found, scores, mask):
 
 
 def _low_scores_lose(found, scores, mask):
-    """Whether visible scores far below 0 get less than their 1, since a hidden one counts as higher."""
+    """Return whether low visible scores lose weight, because a hidden score counts as higher."""
     if not (scores < -_LOW / 2).any():
         return None
     return (found[0] * mask).sum(dim=-1).lt(0.5).any()
@@ -377,7 +379,7 @@ def _columns_of_a_batch_sum_to_1(found, scores, mask):
 
 
 def _empty_rows(weights, mask):
-    """The rows (…, S) of the weights in which nothing is visible."""
+    """Return the rows (…, S) of the weights in which nothing is visible."""
     return weights[~mask.expand(weights.shape).any(dim=-1)]
 
 
@@ -534,7 +536,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 def _sizes_and_sentences(draw):
-    """d_in, d_out, max_len, window, dropout, whether it trains, sentences and their padding."""
+    """Return d_in, d_out, max_len, window, dropout, the training flag, sentences and their padding."""
 
     def padding(*lengths, side="right", max_len=7):
         return make_padding_mask(lengths, max_len, side=side, device=draw.device)
@@ -573,7 +575,7 @@ class _WindowAttention(nn.Module):
 
 
 class _Asked(NamedTuple):
-    """What a layer does without dropout, or, with dropout, what it does whatever the draw."""
+    """The result of a layer: its output without dropout, or statistics of it with dropout."""
 
     out: Tensor | None = None
     next_out: Tensor | None = None  # of the next call, without padding
@@ -619,7 +621,7 @@ def _has_room_for_the_mask(layer, max_len):
 
 
 def _describe_dropout(layer, window, x):
-    """One-hot inputs, and values that are the inputs twice over: so each output shows its dropped weights, twice."""
+    """Use one-hot inputs and values that repeat them, so that each output shows its dropped weights twice."""
     width = x.size(-1)
     with torch.no_grad():
         layer.v_proj.weight.copy_(torch.eye(width).repeat(2, 1))
@@ -647,7 +649,7 @@ def _describe_dropout(layer, window, x):
 
 
 def _drops(*, weights=True, whole, alike):
-    """The sign of dropout in another place: do weights fall, with all features, and the same for all queries?"""
+    """Recognise dropout in another place: of weights, of whole features, or equal for all queries."""
 
     def sign(found, *inputs):
         if found.share is None or found.same_again:

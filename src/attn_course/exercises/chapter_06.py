@@ -135,13 +135,13 @@ _KEEPS_SOMETHING = (
 
 
 def _are_alike(*results):
-    """Whether the outputs in two results of a layer are the same; what is no tensor is not looked at."""
+    """Return whether two results of a layer have equal outputs. Results that are no tensors are ignored."""
     pair = [out[0] if isinstance(out, tuple | list) and out else out for out in results]
     return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair, equal_nan=True)
 
 
 def _over_all_heads(mask):
-    """A mask (B, T, T) gets an axis where the heads are."""
+    """Insert the axis of the heads into a mask (B, T, T)."""
     return mask[:, None] if mask is not None and mask.dim() == 3 else mask
 
 
@@ -214,7 +214,7 @@ def _mask_afterwards(q, k, v, mask):
 
 
 def _one_head_for_all(q, k, v, mask):
-    """One head of the whole width, cut up again, whose weights stand for those of every head."""
+    """Compute one head of the full width, split it, and use its weights for all heads."""
     out, weights = attention(*map(_merge, (q, k, v)), mask)
     return _split(out, q.size(1)), weights[:, None].expand(-1, q.size(1), -1, -1)
 
@@ -262,7 +262,7 @@ class _Projected(NamedTuple):
 
 
 def _fuse_and_project(answer, d_in, d_model, bias, x):
-    """What the fused layer computes, before and after the three are cleared, and what the three compute beside it."""
+    """Return the output of the fused layer before and after the three layers are cleared, and their own outputs."""
     three = nn.ModuleDict({name: nn.Linear(d_in, d_model, bias=bias) for name in _PROJECTIONS})
     three = set_parameters(three.to(x))
     if x.dtype == torch.float64:  # more digits than float32 has
@@ -310,13 +310,13 @@ def _fused(q_proj, k_proj, v_proj):
 
 
 def _differ_by_a_row(a, b):
-    """Whether two tensors (B, T, E) differ by the same E numbers everywhere."""
+    """Return whether two tensors (B, T, E) differ by the same E numbers everywhere."""
     difference = a - b
     return bool((difference - difference[:1, :1]).abs().max() < 1e-5 < difference.abs().max())
 
 
 def _in_another_order(found, expected, dim):
-    """Whether the three parts along an axis are the expected ones, and not in their order."""
+    """Return whether the three parts along an axis are the expected ones in another order."""
     parts = expected.chunk(3, dim)
     orders = [torch.cat(order, dim) for order in permutations(parts)][1:]
     return found.shape == expected.shape and any(torch.allclose(found, order, atol=1e-5) for order in orders)
@@ -382,7 +382,7 @@ def _count(d_model, num_heads, d_in, bias=True, out_bias=True):
 
 
 def _grows_with_the_heads(found, E, H, d_in, bias, out_bias):
-    """Whether the three projections are counted for every head, with or without their biases and the output's."""
+    """Return whether the three projections are counted once for each head."""
     return found in {
         3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias for biases in (1, H) for outputs in (1, H)
     }
@@ -421,7 +421,7 @@ class _Attended(NamedTuple):
 
 
 def _move_and_attend(answer, d_model, num_heads, x):
-    """The moved weights, what they compute, and what they compute after the layer was cleared."""
+    """Return the moved weights, their result, and their result after the source layer was cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
     if x.dtype == torch.float64:  # more digits than float32 has
         with torch.no_grad():
@@ -490,14 +490,14 @@ def _right_move(d_model, num_heads, x):
 
 
 def _transposed(found, d_model, num_heads, x):
-    """Whether the projections' matrices are the layer's transposed, or the output projection's is."""
+    """Return whether the matrices of the projections, or of the output projection, are transposed."""
     right = _right_move(d_model, num_heads, x)
     three = torch.cat([matrix.T for matrix in right.in_proj_weight.chunk(3)])
     return torch.allclose(found.in_proj_weight, three) or torch.allclose(found.out_proj_weight, right.out_proj_weight.T)
 
 
 def _take_turns(found, d_model, num_heads, x):
-    """Whether queries, keys and values alternate, row by row or head by head."""
+    """Return whether queries, keys and values alternate, row by row or head by head."""
     right = _right_move(d_model, num_heads, x).in_proj_weight
     return any(
         torch.allclose(found.in_proj_weight, right.unflatten(0, (3, parts, -1)).transpose(0, 1).flatten(0, 2))
@@ -506,7 +506,7 @@ def _take_turns(found, d_model, num_heads, x):
 
 
 def _unmoved(*wrong):
-    """A sign: of the four moved tensors these are not the layer's, and biases among them are zero."""
+    """Recognise moved tensors that are not those of the layer. Biases among them are zero."""
 
     def sign(found, d_model, num_heads, x):
         right = _right_move(d_model, num_heads, x)
@@ -518,7 +518,7 @@ def _unmoved(*wrong):
 
 
 def _shares(found, d_model, num_heads, x):
-    """Whether the module computes the right thing, and another one when the layer has been cleared."""
+    """Return whether the module is right, but changes when the layer is cleared."""
     layer = set_parameters(MultiHeadAttention(d_model, num_heads).to(x))
     return torch.allclose(found.out, layer(x)[0], atol=1e-5) and not torch.allclose(
         found.out_alone, found.out, atol=1e-5

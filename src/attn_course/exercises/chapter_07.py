@@ -34,7 +34,9 @@ def _two_sequences(draw):
 
 
 def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
-    """An answer in which queries, keys and values are projected from these, and that attends in its own way."""
+    """Return an answer that projects queries, keys and values from the given tensors and attends with its own
+    function.
+    """
 
     def answer(x, memory, w_q, w_k, w_v):
         of = {"x": x, "memory": memory}
@@ -88,7 +90,7 @@ cross_attend = Exercise(
 
 
 def _ids(draw, lengths, width, pad_id):
-    """Ids from 0 to 9, padded on the right; no word has the pad's."""
+    """Return ids from 0 to 9, padded on the right. No word has the id of the padding."""
     words = draw.ints(len(lengths), width, high=9)
     words = words + (words >= pad_id)
     return words.where(make_padding_mask(lengths, width, device=words.device)[:, 0], pad_id)
@@ -129,7 +131,7 @@ def _right_masks(src, tgt, pad_id):
 
 
 def _same_cells(mask, wanted):
-    """Whether two masks hide the same, one of which may stand for several rows; other sizes are not the same."""
+    """Return whether two masks hide the same cells after broadcasting."""
     sizes = zip(mask.shape[::-1], wanted.shape[::-1], strict=False)
     if any(a != b and 1 not in (a, b) for a, b in sizes):
         return False
@@ -146,7 +148,7 @@ def _padding_inverted(found, src, tgt, pad_id):
 
 
 def _where_there_are_pads(pad_id, *signs):
-    """Whether one of the signs holds and there are pads among its ids, without which it tells nothing."""
+    """Return whether a predicate holds, for inputs with padding only."""
     if any(holds and (ids == pad_id).any() for ids, holds in signs):
         return True
     return None if any(holds for _, holds in signs) else False
@@ -162,7 +164,7 @@ def _padding_ignored(found, src, tgt, pad_id):
 
 
 def _shorter_than_the_batch(found, src, tgt, pad_id):
-    """Whether a mask ends with the longest sentence, where the batch is padded further."""
+    """Return whether a mask ends with the longest sentence, although the batch is padded further."""
     _, cross_mask = found
     longest = int((src != pad_id).sum(dim=1).max())
     return cross_mask.size(-1) == longest < src.size(1)
@@ -175,7 +177,7 @@ def _sees_only_the_future(found, *inputs):
 
 
 def _padding_on_queries(found, src, tgt, pad_id):
-    """Whether rows of pads are hidden, with their columns or instead of them."""
+    """Return whether the rows of padding are hidden, with or instead of its columns."""
     self_mask, cross_mask = found
     rows, columns = _real(tgt, pad_id).mT, _real(tgt, pad_id)
     across = _real(src, pad_id)
@@ -189,7 +191,7 @@ def _padding_on_queries(found, src, tgt, pad_id):
 
 
 def _no_axis_for_queries(found, src, tgt, pad_id):
-    """Whether a mask is ids against the pad's, with the sentences where queries belong."""
+    """Return whether a mask has no query axis, so that its sentences are in the place of the queries."""
     self_mask, cross_mask = found
     flat = tgt != pad_id
     if src.size(0) == 1:  # the axis that is missing may be that of the batch
@@ -200,7 +202,7 @@ def _no_axis_for_queries(found, src, tgt, pad_id):
 
 
 def _is_causal_across(found, src, tgt, pad_id):
-    """Whether the mask of cross-attention hides a future too, the triangle in either corner."""
+    """Return whether the mask of cross-attention is also causal, aligned at either corner."""
     T, S = tgt.size(1), src.size(1)
     table, real = torch.ones(T, S, dtype=torch.bool, device=src.device), _real(src, pad_id)
     triangles = [table.tril(ahead) & real for ahead in (0, S - T)]
@@ -259,7 +261,7 @@ _WRONG_WIDTHS = "attentions that read memories of other widths"
 
 
 def _build_and_read(answer, d_model, num_heads, d_first, d_second, x, first, second, first_mask, second_mask):
-    """Build the block, give its parameters numbers by their names, and run it."""
+    """Build the block, fill its parameters by name, and run it."""
     block = answer(d_model, num_heads, d_first, d_second).to(x)
     if not list(block.parameters()) and block(x, first, second, first_mask, second_mask) is None:
         return None
@@ -381,7 +383,7 @@ concat_scores = Exercise(
 
 
 def _weights_and_alignments(draw):
-    """Many words, so that two ways of counting seldom come to the same share by chance."""
+    """Return many words, so that two ways of counting rarely give the same share by chance."""
 
     def sizes(B, H, T, S, counted=0.7, **kind):
         weights = softmax(draw(B, H, T, S, **kind))

@@ -15,7 +15,7 @@ from attn_course.functional.positions import rotate
 
 
 def _words(draw, before, lengths, size):
-    """A mask (B, S) with as many words as ``lengths`` say, after ``before`` pads."""
+    """Return a mask (B, S) with ``lengths`` words for each row, after ``before`` padding tokens."""
     place = torch.arange(size)
     start, length = torch.tensor(before)[:, None], torch.tensor(lengths)[:, None]
     return ((place >= start) & (place < start + length)).to(draw.device)
@@ -122,7 +122,7 @@ def _pairs(width):
 
 
 def _mostly(found, wanted):
-    """Whether most numbers agree roughly: angles that grow with a power of the base lose their digits."""
+    """Return whether most numbers agree roughly, because angles with a power of the base lose digits."""
     return (found - wanted).abs().lt(0.05).double().mean() > 0.7
 
 
@@ -202,7 +202,7 @@ def _to_turn(draw):
 
 
 def _turned(x, positions, base, exponents=None, sign=1):
-    """The two halves of the columns, turned; exponents of the speeds as given."""
+    """Rotate the two halves of the columns with the given exponents of the speeds."""
     exponents = _pairs(x.size(-1)) if exponents is None else exponents
     angles = sign * _angles(positions, exponents, base)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

@@ -53,7 +53,7 @@ def _between_0_and_1(x, gain, bias, eps=1e-5):
 
 
 def _lost_far_from_0(found, x, gain, bias, eps=1e-5):
-    """Whether what is off is what float32 loses where two large numbers that are nearly equal are subtracted."""
+    """Return whether the error is the rounding error of a difference of two large numbers."""
     mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
     lost = 8 * torch.finfo(x.dtype).eps * mean.square() / variance
     right = (x - mean) / torch.sqrt(variance + eps)
@@ -233,7 +233,7 @@ def _tables(draw):
 
 
 def _spread(table):
-    """How the rows start: thousands of numbers tell it in spite of the seed, so it is brought to what it must be."""
+    """Return the initial rows, rescaled to the required spread, so that the seed does not matter."""
     V, E = table.shape
     mean, spread = float(table.mean()) * math.sqrt(E), float(table.std()) * math.sqrt(E)
     likely = {
@@ -253,7 +253,7 @@ def _spread(table):
 
 
 def _reaches(out, tensors):
-    """The gradient that comes from one of the jobs to tensors of one shape, added up; None where nothing comes."""
+    """Return the sum of the gradients that one loss sends to tensors of one shape; None without a gradient."""
     tensors = [tensor for tensor in tensors if tensor.requires_grad]
     if not isinstance(out, Tensor) or not out.requires_grad or not tensors:
         return None

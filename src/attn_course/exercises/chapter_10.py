@@ -20,7 +20,7 @@ SPECIAL = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
 
 def _stays(name, found, answer, *others):
-    """Refuse an answer whose result becomes another one when it is called with something else."""
+    """Refuse an answer whose result changes when the answer is called again."""
     before = str(found)
     with contextlib.suppress(Exception):
         answer(*others)
@@ -35,7 +35,7 @@ def _stays(name, found, answer, *others):
 
 
 def _sentences(draw):
-    """Words of one to three letters; some twice in a sentence, some equally frequent."""
+    """Return sentences of words with one to three letters. Some words repeat, and some are equally frequent."""
 
     def sentences(count, longest, words):
         rows = []
@@ -58,14 +58,14 @@ def _sentences(draw):
 
 
 def _is_whole(number):
-    """Whether it is an integer, of Python, of NumPy or a tensor of one; each can be an index."""
+    """Return whether a value is an integer of Python, NumPy or PyTorch."""
     if isinstance(number, Tensor):
         return number.dim() == 0 and not number.is_floating_point() and number.dtype != torch.bool
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _word(number):
-    """A word for a number; the order of numbers is not that of words."""
+    """Return a word for a number. The order of the words is not the order of the numbers."""
     letters = "かむせろにたうほけやなつひめれきさほいぬ"
     first, second = letters[number * 7 % 20], letters[number * 11 % 19]
     return first + second * (number % 3)
@@ -79,7 +79,7 @@ class _Entries(NamedTuple):
 
 
 def _entries(answer, sentences, min_count):
-    """A dict as things that can be compared and named."""
+    """Return the entries of a dict in a form that can be compared and named."""
     found = answer(sentences, min_count)
     if found is None:
         return None
@@ -142,7 +142,7 @@ build_vocabulary = Exercise(
 
 
 def _has_other_ids(special):
-    """Whether "0 <unk>, 1 <s>, …" gives the ids 0 to 3 to the four special words, in another order."""
+    """Return whether the four special words have the ids 0 to 3 in another order."""
     pairs = [entry.split() for entry in special.split(", ")]
     right = [[str(i), word] for word, i in SPECIAL.items()]
     return pairs != right and [sorted(column) for column in zip(*pairs, strict=True)] == [
@@ -151,12 +151,12 @@ def _has_other_ids(special):
 
 
 def _backwards(counts, word):
-    """A key that puts frequent words first, and the end of the alphabet before its beginning."""
+    """Return a sort key that puts frequent words first and reverses the alphabet."""
     return -counts[word], [*(-ord(letter) for letter in word), 1]
 
 
 def _holds_counts(found, sentences, least):
-    """Whether each word has its count for an id; a text without a frequent word cannot tell."""
+    """Return whether the ids are the counts of the words; None if no word is frequent."""
     counts = {word: n for word, n in _occurrences(sentences).items() if n >= least}
     if not counts:
         return None
@@ -170,7 +170,7 @@ def _holds_counts(found, sentences, least):
 
 
 def _cut_words(draw):
-    """Words cut into pieces; one pair is more frequent than all others."""
+    """Return words cut into pieces. One pair is more frequent than all others."""
 
     def random(count, letters, longest):
         while True:
@@ -268,7 +268,7 @@ def _first_only(pieces, pair):
 
 
 def _overlapping(pieces, pair):
-    """Each place is looked at by itself, so the second half of a pair stays."""
+    """Merge at each position separately, so that the second half of a pair remains."""
     glued = [pieces[i] + pieces[i + 1] if pieces[i : i + 2] == pair else pieces[i] for i in range(len(pieces))]
     return tuple(glued)
 
@@ -284,7 +284,7 @@ def _from_the_right(pieces, pair):
 
 
 def _last_lost(pieces, pair):
-    """Looks as long as there are two, and forgets the one that is left."""
+    """Merge while at least two pieces are left, and forget a single last piece."""
     done, i = [], 0
     while i < len(pieces) - 1:
         size = 2 if pieces[i : i + 2] == pair else 1
@@ -298,7 +298,7 @@ def _replaced(pieces, pair):
 
 
 def _by_letters(pieces, pair):
-    """Merges wherever the letters stand, even where pieces were merged otherwise."""
+    """Merge wherever the letters match, even across other pieces."""
     return tuple(p for p in _replaced(tuple("".join(pieces)), pair))
 
 
@@ -322,13 +322,13 @@ def _with_a_space(pieces, pair):
 
 
 def _over_edges_as_often(cut):
-    """Every word written down as often as it occurs, and all pairs of neighbours in that text."""
+    """Count the pairs in a text that repeats each word as often as it occurs."""
     text = [piece for pieces, n in cut.items() for _ in range(n) for piece in pieces]
     return Counter(itertools.pairwise(text))
 
 
 def _both_merged(pieces, pair):
-    """Where the pair overlaps itself, a piece goes into two merged ones."""
+    """Merge overlapping pairs twice, so that one piece is in two merged pieces."""
     at = [i for i in range(len(pieces) - 1) if pieces[i : i + 2] == pair]
     return tuple("".join(pair) if i in at else piece for i, piece in enumerate(pieces) if i in at or i - 1 not in at)
 
@@ -452,7 +452,7 @@ def _whole_then_cut(pairs):
 
 
 def _cuts(pairs):
-    """What is read and what is written, shifted by leaving words out."""
+    """Return inputs and targets that are shifted by leaving words out."""
     targets = [list(tgt) for _, tgt in pairs]
     yield [tgt[:-1] for tgt in targets], [tgt[1:] for tgt in targets]
     yield [[BOS_ID, *tgt[:-1]] for tgt in targets], targets
@@ -460,7 +460,7 @@ def _cuts(pairs):
 
 
 def _is_filled_otherwise(found, pairs):
-    """Whether all is right but the number in all the places of padding of one tensor or several."""
+    """Return whether only the number in the padding differs."""
     right = _padded(pairs)
     both = list(zip(found, right, strict=True))
     if any(f.dtype != r.dtype or f.shape != r.shape for f, r in both):
@@ -470,7 +470,7 @@ def _is_filled_otherwise(found, pairs):
 
 
 def _is_wider(found, pairs):
-    """Whether all is right but for columns of padding at the end."""
+    """Return whether only extra columns of padding at the end differ."""
     right = _padded(pairs)
     wider = [f.size(1) > r.size(1) for f, r in zip(found, right, strict=True)]
     return any(wider) and all(
@@ -486,7 +486,7 @@ def _filled_one_column_short(rows):
 
 
 def _shifted_by_two(found, pairs):
-    """Whether what is written begins with the second word, and all else is right."""
+    """Return whether the targets begin with the second word and everything else is right."""
     later = [[*tgt[1:], EOS_ID] for _, tgt in pairs]
     wanted, right = _filled(later), _padded(pairs)
     if any(not tgt for _, tgt in pairs):
@@ -620,7 +620,7 @@ def _fixed_size(lengths, max_cells):
 
 
 def _each_length_alone(lengths, max_cells):
-    """A bucket is left when the length changes, or when it is full."""
+    """Start a new bucket when the length changes or the bucket is full."""
     buckets = []
     for length in sorted(set(lengths)):
         same = [i for i, other in enumerate(lengths) if other == length]
@@ -630,7 +630,7 @@ def _each_length_alone(lengths, max_cells):
 
 
 def _by_length(lengths, max_cells):
-    """One bucket for each length, however many cells that makes."""
+    """Return one bucket for each length, of any size."""
     return [[i for i, other in enumerate(lengths) if other == length] for length in sorted(set(lengths))]
 
 
@@ -697,7 +697,7 @@ _KEYS = {_LETTERS: _key, _SPACES: lambda text: "".join(text.split()), _FIRST: la
 
 
 def _train_and_held_out(draw):
-    """What is tried, the two lists, and what the key keeps."""
+    """Return the name of the trial, the two lists, and what the key keeps."""
     for what, train, held_out in _like_the_chapter(draw):
         yield what, train, held_out, _LETTERS
     train = [
@@ -786,7 +786,7 @@ def _row_by_row(train, held_out, key):
 
 
 def _by_another_key(found, train, held_out, given):
-    """Whether some key that is often written was used instead of the one that was given."""
+    """Return whether another common key was used instead of the given one."""
     keys = (
         str.lower,
         str.strip,

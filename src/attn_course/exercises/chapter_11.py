@@ -17,7 +17,7 @@ from attn_course.exercises.engine.runner import AnswerError
 
 
 def _targets(draw, count, length, vocab_size, pad_id):
-    """Padded targets (B, T): words of any id but the pad's, then padding; at least one row is full, one is not."""
+    """Return padded targets (B, T). At least one row is full, and at least one is padded."""
     lengths = 1 + draw.ints(count, high=max(length - 1, 1))
     if count > 1:
         lengths[0] = length
@@ -28,7 +28,7 @@ def _targets(draw, count, length, vocab_size, pad_id):
 
 
 def _logits_for(draw, tgt, vocab_size, pad_id, *, known=2.5, **kind):
-    """Logits (B, T, V) that are often right, at words and at padding, and sometimes say padding where a word is."""
+    """Return logits (B, T, V) that are often right and sometimes predict padding for a word."""
     logits = draw(*tgt.shape, vocab_size, **kind)
     logits = logits + known * F.one_hot(tgt, vocab_size).to(logits)
     logits[..., pad_id] += 1.0
@@ -66,17 +66,17 @@ def _logits_and_targets(draw):
 
 
 def _transposed(table):
-    """The same numbers, as a view of a table whose first axis is the second."""
+    """Return the same numbers as a non-contiguous view."""
     return table.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def _first_places(tgt, pad_id):
-    """True at the first places of each row, as many as it has words."""
+    """Return True at the first positions of each row, as many as the row has words."""
     return torch.arange(tgt.size(1), device=tgt.device) < (tgt != pad_id).sum(dim=1, keepdim=True)
 
 
 def _before_padding(tgt, pad_id):
-    """True at the words that stand before any padding."""
+    """Return True at the words before any padding."""
     return (tgt != pad_id).cumprod(dim=1).bool()
 
 
@@ -142,7 +142,7 @@ def _more_logits_and_targets(draw):
 
 
 def _loss_and_gradient(answer, logits, tgt, pad_id):
-    """The loss, and what a backward pass from it leaves at the logits: zeros where nothing comes."""
+    """Return the loss and the gradient of the logits, with zeros where no gradient arrives."""
     leaf = logits.clone().requires_grad_()
     given = leaf * 1  # autograd lets nobody write into a leaf
     loss = answer(given, tgt, pad_id)
@@ -160,7 +160,7 @@ def _loss_and_gradient(answer, logits, tgt, pad_id):
 
 
 def _minus_log(logits, tgt):
-    """Minus the logarithm of the probability of each target, (B, T)."""
+    """Return the negative log-probability of each target, (B, T)."""
     return -torch.log_softmax(logits, dim=-1).gather(-1, tgt[..., None])[..., 0]
 
 
@@ -185,7 +185,7 @@ def _gradient_of_words(logits, tgt, pad_id):
 
 
 def _gradient_alone(found, logits, tgt, pad_id, times=None):
-    """Whether the loss is right and the gradient is not; with ``times``, so many times the right one."""
+    """Return whether the loss is right and the gradient is wrong, or wrong by the factor ``times``."""
     if found[0].dim() or not torch.allclose(found[0], _word_loss(logits, tgt, pad_id), rtol=1e-4, atol=1e-5):
         return False
     wanted = _gradient_of_words(logits, tgt, pad_id)
@@ -225,7 +225,7 @@ word_loss = Exercise(
 
 
 class _Reader(nn.Module):
-    """A translator that is right where its source and what it has read add up to the target; easily counted."""
+    """A translator that is right where its source and its input add up to the target."""
 
     def __init__(self, table, hears_the_source=True):
         super().__init__()
@@ -274,7 +274,7 @@ def _sentences(draw):
 
 
 def _swap_and_count(answer, model, src, read, write):
-    """The answer has a model of its own, which it may leave in another mode."""
+    """Call the answer with a model of its own, which it may leave in another mode."""
     return answer(copy.deepcopy(model), src, read, write)
 
 
@@ -307,7 +307,7 @@ swapped_accuracy = Exercise(
 
 
 class _Counts(nn.Module):
-    """A layer with a buffer, as a normalisation has one."""
+    """A layer with a buffer, like a normalisation layer."""
 
     def __init__(self):
         super().__init__()
@@ -315,7 +315,7 @@ class _Counts(nn.Module):
 
 
 class _Moves(nn.Module):
-    """Parameters and buffers of a model and of its layers, for what is kept."""
+    """The parameters and buffers of a model and of its layers."""
 
     def __init__(self, width):
         super().__init__()
@@ -329,7 +329,7 @@ class _Moves(nn.Module):
 
 
 class _Epochs:
-    """``run_epoch``: every epoch moves parameters and buffers, in place as an optimizer does, and returns a loss."""
+    """``run_epoch``: change parameters and buffers in place, as an optimizer does, and return a loss."""
 
     def __init__(self, model, losses):
         self.model, self.losses, self.epoch = model, losses, 0
@@ -365,7 +365,7 @@ def _curves(draw):
 
 
 class _Trained(NamedTuple):
-    """What training leaves behind; a parameter or buffer has moved by k + 1 after epoch k."""
+    """The state after training. A parameter or buffer has moved by k + 1 after epoch k."""
 
     weight: float
     bias: float
@@ -378,7 +378,7 @@ class _Trained(NamedTuple):
 
 
 def _train_and_look(answer, losses, width):
-    """Weights and buffer that the model is left with, the epoch returned, and the calls made."""
+    """Return the final weights and buffer, the returned epoch, and the calls."""
     model = _Moves(width).to(default_device(torch.float64))
     start = copy.deepcopy(model.state_dict())
     run_epoch = _Epochs(model, losses)
@@ -406,7 +406,7 @@ def _train_and_look(answer, losses, width):
 
 
 def _moved_by(moves):
-    """How far all numbers of a tensor have moved, k + 1 after epoch k; nan if not all equally far."""
+    """Return how far all numbers of a tensor have moved (k + 1 after epoch k); NaN if not all moved equally."""
     least, most = moves.aminmax()
     return least.item() if least == most else math.nan
 
@@ -423,7 +423,7 @@ def _keep_best(model, run_epoch, num_epochs):
 
 
 def _nothing_kept(found, losses, width):
-    """Whether the weights are those from before the first epoch, although all were run and losses were above 0."""
+    """Return whether the weights are those before the first epoch, although the epochs ran."""
     return found.weight == found.buffer == 0 and found.num_epochs == len(losses) and min(losses) > 0
 
 
@@ -458,7 +458,7 @@ keep_best = Exercise(
 
 
 class _Record:
-    """How a model and its copies, which share it, were called."""
+    """The calls of a model and its copies."""
 
     def __init__(self):
         self.dropped, self.recorded, self.calls = False, False, 0
@@ -468,7 +468,7 @@ class _Record:
 
 
 class _Watched(nn.Module):
-    """Logits from a table, and a record of how it was called."""
+    """Return logits from a table, and record the calls."""
 
     def __init__(self, table, training):
         super().__init__()

@@ -38,12 +38,12 @@ def _logits_and_targets(draw):
 
 
 def _transposed(table):
-    """The same numbers, as a view of a table whose first axis is the second."""
+    """Return the same numbers as a non-contiguous view."""
     return table.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def _first_places(target, pad_id):
-    """True at the first positions of each row, as many as it has tokens."""
+    """Return True at the first positions of each row, as many as the row has tokens."""
     return torch.arange(target.size(1), device=target.device) < (target != pad_id).sum(dim=1, keepdim=True)
 
 
@@ -59,7 +59,7 @@ def _mean_of_sentences(loss, real):
 
 
 def _entropy(smoothing, V):
-    """The entropy of a smoothed label."""
+    """Return the entropy of a smoothed label."""
     right, other = 1 - smoothing + smoothing / V, smoothing / V
     return -right * math.log(right) - ((V - 1) * other * math.log(other) if other else 0.0)
 
@@ -69,7 +69,7 @@ def _by_torch(logits, target, smoothing, pad_id):
 
 
 def _loss_and_gradient(answer, logits, target, smoothing, pad_id):
-    """The loss, and what it sends back to the logits: zeros where nothing comes."""
+    """Return the loss and the gradient of the logits, with zeros where no gradient arrives."""
     leaf, spare = logits.detach().clone().requires_grad_(), target.clone()
     given = leaf * 1  # autograd lets nobody write into a leaf
     whole = logits.detach().clone().requires_grad_(), target.clone()
@@ -157,7 +157,7 @@ def _steps(draw):
 
 
 def _share_of_the_peak(answer, step, peak, warmup, steps, cooldown):
-    """The rate divided by its peak: rates are small, and are compared as precisely as large ones."""
+    """Divide the rate by its peak, so that small rates are compared precisely."""
     rate = answer(step, peak, warmup, steps, cooldown)
     return rate / peak if isinstance(rate, int | float) and not isinstance(rate, bool) else rate
 
@@ -246,7 +246,7 @@ def _as_list(first, second, rest):
 
 
 def _use_three(answer, first, second, rest, limit):
-    """The first two, the rest as one tensor, and whether memory is shared."""
+    """Return the first two results, the rest as one tensor, and whether memory is shared."""
     given = _as_list(first, second, rest)
     found = answer(list(given), limit)
     if not isinstance(found, list | tuple):
@@ -261,7 +261,7 @@ def _use_three(answer, first, second, rest, limit):
 
 
 def _shares_memory(new, old):
-    """Whether a change of one would change the other."""
+    """Return whether two tensors share memory."""
     return (
         isinstance(new, Tensor)
         and new.device == old.device
@@ -340,7 +340,7 @@ def _several_parts(draw):
 
 
 def _gradient(loss_of):
-    """An answer that is the gradient of some loss of the weight."""
+    """Return an answer that computes the gradient of the given loss with respect to the weight."""
 
     def answer(weight, parts, pad_id):
         weight = weight.detach().clone().requires_grad_()
@@ -366,13 +366,13 @@ def _divided_so_far(weight, parts, pad_id):
 
 
 def _first_tokens(x, target, pad_id):
-    """The first rows of a part, as many as it has tokens."""
+    """Return the first rows of a part, as many as it has tokens."""
     count = int((target != pad_id).sum())
     return x[:count], target[:count]
 
 
 def _use_parts(answer, weight, pad_id, parts):
-    """The gradient, whether the weight was left as it was, and whether all logits were there at one time."""
+    """Return the gradient, whether the weight is unchanged, and whether all logits existed at the same time."""
     counts = [len(target) for _, target in parts]
     # Padding may be dropped, and D numbers for each logit of one part are no logits of all parts.
     can_tell = sum(counts) == _count(parts, pad_id) > max(counts) * weight.size(0)
@@ -391,7 +391,7 @@ def _use_parts(answer, weight, pad_id, parts):
 
 
 def _by_hand(axis=-1, hide_labels_only=False):
-    """The gradient without autograd, with a softmax along another axis, or padding that keeps its probabilities."""
+    """Return a gradient without autograd, with a softmax along another axis or with padding included."""
 
     def answer(weight, parts, pad_id):
         total = torch.zeros_like(weight)
@@ -408,7 +408,7 @@ def _by_hand(axis=-1, hide_labels_only=False):
 
 
 def _points_along(move, gradient):
-    """Whether two tensors point in one direction."""
+    """Return whether two tensors have the same direction."""
     by = float((move * gradient).sum() / gradient.square().sum())
     return by > 0 and torch.allclose(move, by * gradient, rtol=1e-3, atol=1e-5)
 
@@ -508,7 +508,7 @@ def _adamw(w, g, mean, square, step, lr, decay, beta1=0.9, beta2=0.98, eps=1e-8)
 
 
 def _use_settings(answer, w, g, mean, square, step, lr, decay, beta1, beta2, eps):
-    """Settings are handed over where they are not what they are without being told."""
+    """Pass only the settings that differ from their defaults."""
     told = {"beta1": beta1, "beta2": beta2} if (beta1, beta2) != (0.9, 0.98) else {}
     told |= {"eps": eps} if eps != 1e-8 else {}
     return answer(w, g, mean, square, step, lr, decay, **told)

@@ -44,7 +44,7 @@ def _writers(draw):
 
 
 def _listen(answer, next_logits, bos_id, eos_id, max_len):
-    """The ids as a tensor; a loop without an end is stopped."""
+    """Return the ids as a tensor, and stop an endless loop."""
     calls = 0
 
     def counted(ids):
@@ -128,7 +128,7 @@ def _beams(draw):
 
 
 def _in_one_order(answer, log_probs, next_log_probs):
-    """Places of any whole type; what has equal totals may be in any order, and what is impossible may be any."""
+    """Sort equal totals, and ignore impossible continuations."""
     right = log_probs[:, None] + next_log_probs
     found = answer(log_probs, next_log_probs)
     if not isinstance(found, tuple | list) or len(found) != 3:
@@ -175,13 +175,13 @@ def _only_the_best_beam(log_probs, following):
 
 
 def _is_sure(log_probs, following):
-    """Whether no two totals or probabilities are the same."""
+    """Return whether all totals or probabilities differ."""
     differ = len(following.unique()) == following.numel()
     return differ and log_probs.min() >= -80 and not following.isinf().any()
 
 
 def _in_lists(found, log_probs, following):
-    """A sign: the right numbers, some of them in lists."""
+    """Recognise right numbers of which some are in lists."""
     if not any(isinstance(part, list) for part in found):
         return False
     tensors = [torch.as_tensor(part, device=log_probs.device) for part in found]
@@ -200,20 +200,20 @@ def _places_after_sorting_the_beams(log_probs, following):
 
 
 def _impossible_is_finite(found, log_probs, following):
-    """A sign: the totals are right but for those of −∞, which are finite."""
+    """Recognise totals that are right except that −∞ is a finite number."""
     totals = _step(log_probs, following)[2]
     shut = totals == -math.inf
     return bool(shut.any() and found[2][shut].isfinite().all()) and torch.allclose(found[2][~shut], totals[~shut])
 
 
 def _impossible_left_out(found, log_probs, following):
-    """A sign: there are as many continuations as are possible, fewer than K."""
+    """Recognise a result that has only the possible continuations, fewer than K."""
     possible = (log_probs[:, None] + following > -math.inf).sum()
     return possible < len(log_probs) and all(part.shape == (possible,) for part in found)
 
 
 def _one_comes_twice(found, log_probs, following):
-    """A sign: the totals are right, and a pair of parent and token comes more than once."""
+    """Recognise right totals with a repeated pair of parent and token."""
     parents, tokens, totals = found
     pairs = torch.stack([parents, tokens]).unique(dim=1)
     return pairs.size(1) < len(log_probs) and torch.allclose(totals, _step(log_probs, following)[2])
@@ -343,7 +343,7 @@ def _nucleus(probs, logits, p):
 
 
 def _very_negative(found, logits, p):
-    """A sign: the logits as they were where a token is kept, and large negative numbers, some finite, elsewhere."""
+    """Recognise logits that are unchanged for the kept tokens, with large negative numbers elsewhere."""
     kept = _rightly(logits.softmax(-1), logits, p)
     dropped = found[~kept]
     return torch.allclose(found[kept], logits[kept]) and bool((dropped < -1e3).all() and dropped.isfinite().any())
@@ -435,7 +435,7 @@ def _hits(a, b):
 
 
 def _share(pairs):
-    """Hits by total of all (hits, total) together, 0 where nothing is to be counted."""
+    """Return hits divided by totals, over all pairs (hits, total); 0 if there is nothing to count."""
     hits, totals = (sum(column) for column in zip(*pairs, strict=True))
     return hits / totals if totals else 0.0
 
@@ -472,7 +472,7 @@ def _as_a_share(answer, hypotheses, references, n):
 
 
 def _as_any_number(found):
-    """A share may be a fraction, too, or a number of NumPy's."""
+    """Accept a fraction or a number of NumPy as a share."""
     found = as_number(found)
     return float(found) if isinstance(found, numbers.Real) and not isinstance(found, bool) else found
 
@@ -561,7 +561,7 @@ def _alignments(draw):
 
 
 def _error(rate):
-    """An answer from the counts over the corpus: |A|, |S|, |P|, |A ∩ S|, |A ∩ P|, |A ∪ S|."""
+    """Return an answer from the counts over the corpus: |A|, |S|, |P|, |A ∩ S|, |A ∩ P|, |A ∪ S|."""
 
     def answer(predicted, sure, possible):
         triples = list(zip(predicted, sure, possible, strict=True))

@@ -59,7 +59,7 @@ def _scores_and_axes(draw):
 
 
 def _weights_and_gradient(answer, x, dim):
-    """The weights, the gradient of the scores, and the sums of the weights, in which many small ones show."""
+    """Return the weights, the gradient of the scores, and the sums of the weights, which show many small errors."""
     found = weights_and_gradient(answer, x, dim)
     if found is None:
         return None
@@ -87,7 +87,7 @@ def _empty_rows_are_nan(found, x, dim):
 
 
 def _empty_columns_are_nan(found, x, dim):
-    """Scores that are all -inf along another axis than the last are nan, and nothing else is."""
+    """Return whether only scores that are all -inf along another axis give NaN."""
     weights, empty = found[0].movedim(dim, -1), (x == -math.inf).all(dim)
     if not empty.any():
         return None
@@ -106,7 +106,7 @@ def _gradient_is_nan(found, x, dim):
 
 
 def _nan_below_zero(found, x, dim):
-    """Empty rows are nan, and so is the gradient where all scores are far below 0."""
+    """Return whether empty rows are NaN, and the gradient is NaN if all scores are far below 0."""
     if (x == -math.inf).all(dim).any():
         return bool(found[0].isnan().any())
     return x.max() < 0 and bool(found[1].isnan().any() and not found[0].isnan().any())
@@ -118,7 +118,7 @@ def _one_maximum(x, dim=-1):
 
 
 def _zero_kept_and_score_cut(weights, x, dim):
-    """Whether the appended zero kept its weight and a score at the other end lost it, in front or behind."""
+    """Return whether the appended zero kept its weight and a score at the other end lost its weight."""
     zero, n = torch.zeros_like(x.narrow(dim, 0, 1)), x.size(dim)
     in_front = torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, n)
     behind = torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 1, n)
@@ -126,7 +126,7 @@ def _zero_kept_and_score_cut(weights, x, dim):
 
 
 def _last_axis_somewhere(weights, x, dim):
-    """Whether dim is not used everywhere: not at all, or in the softmax and not where the zero is appended."""
+    """Return whether ``dim`` is ignored, everywhere or only where the zero is appended."""
     zero_last = torch.softmax(torch.cat([x, torch.zeros_like(x[..., :1])], -1), dim)
     return any(
         weights.shape == w.shape and torch.allclose(weights, w, rtol=1e-3, atol=1e-6)
@@ -148,7 +148,7 @@ def _float32(x, dim=-1):
 
 
 def _without_gradient_of_sum(x, dim=-1):
-    """Right numbers, but autograd takes the denominator for a constant."""
+    """Return right numbers whose denominator is a constant for autograd."""
     m = x.detach().amax(dim, keepdim=True).clamp(min=0)
     total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
     return (x - m).exp() / total
@@ -161,7 +161,7 @@ def _without_gradient_of_numerator(x, dim=-1):
 
 
 def _scores_cut_off(found, x, dim):
-    """Whether scores that differ and are very large have the same weight."""
+    """Return whether different, very large scores have the same weight."""
     weights = found[0].movedim(dim, -1)
     if weights.isnan().any():  # in half precision the largest exponential is infinite all the same
         return None if x.dtype == torch.float16 else False
@@ -174,7 +174,7 @@ def _scores_cut_off(found, x, dim):
 
 
 def _a_little_too_small(found, x, dim):
-    """Whether no weight is too large, and those that count are too small by a few per cent at most."""
+    """Return whether the large weights are too small by a few per cent."""
     if x.dtype == torch.float16:  # as rounding may make them
         return None
     right = quiet_softmax(x, dim)
@@ -184,7 +184,7 @@ def _a_little_too_small(found, x, dim):
 
 
 def _percents_lost_in_half(found, x, dim):
-    """Whether it is wrong in half precision alone, by no more than its coarse steps explain."""
+    """Return whether the result is wrong in half precision only, by no more than its rounding."""
     right = quiet_softmax(x.double(), dim)
     share = (found[0].double() / right)[right > 1e-3]
     if x.dtype == torch.float16 and not len(share):
@@ -300,7 +300,7 @@ def _join(mask_pad, mask_attn, *, pad=lambda m: ~m[:, None, :], attn=lambda m: ~
 
 
 def _of_either_mask(answer, mask_pad, mask_attn):
-    """However an answer stumbles over None, it is the same mistake."""
+    """Return the mistake of either mask, because an answer can fail at None in several ways."""
     try:
         return answer(mask_pad, mask_attn)
     except (TypeError, AttributeError) as error:
@@ -317,7 +317,7 @@ def _padding_on_both(pad, attn):
 
 
 def _padding_at_the_end(found, pad, attn):
-    """A sign: each sentence has as many pads as it should, and they are its last keys."""
+    """Recognise masks with the right number of padding tokens, but at the end of the sentence."""
     if pad is None:
         return None
     last = pad.sort(dim=-1, stable=True).values
@@ -325,7 +325,7 @@ def _padding_at_the_end(found, pad, attn):
 
 
 def _empty_rows_shown(found, pad, attn):
-    """A sign: what hides all keys hides none, and all the rest is right."""
+    """Recognise masks in which a row without visible keys shows every key and everything else is right."""
     right = from_burn_mask(attn, pad)
     empty = ~right.any(-1, keepdim=True)
     return bool(empty.any()) and torch.equal(found, right | empty)
@@ -377,7 +377,7 @@ _BURNS = tuple(_NAMES)
 
 
 def _burn_layers(draw):
-    """d_model, heads, which layers have a bias, an input, the order of the layers in the record, types of their own."""
+    """Return d_model, heads, the layers with a bias, an input, the order in the record, and the types."""
     every = _BURNS, {}
     yield "one head", 3, 1, _BURNS, draw(1, 5, 3), *every
     yield "several heads", 6, 3, _BURNS, draw(2, 5, 6), *every
@@ -392,7 +392,7 @@ def _burn_layers(draw):
 
 
 def _load_and_attend(answer, d_model, num_heads, biased, x, order, types):
-    """Load what the answer makes of a record of Burn's, and compare with Burn's own layer."""
+    """Load the answer's version of a Burn record, and compare with Burn's layer."""
     flags = {f"{name}_bias": name in biased for name in _BURNS}
     config = BurnMultiHeadAttentionConfig(d_model, num_heads, dropout=0.0, **flags)
     burn = set_parameters(config.init().to(x))
@@ -440,7 +440,7 @@ def _burns_name(name):
 
 
 def _pairs(state, record):
-    """Do the matrices of q, k and v fit, that of the output, and the biases? As tensors to compare."""
+    """Return tensors that show whether the matrices of q, k and v, that of the output, and the biases are right."""
     for names, kind in ((_BURNS[:3], "weight"), (_BURNS[3:], "weight"), (_BURNS, "bias")):
         keys = [n for n in names if f"{n}.{kind}" in record and f"{_NAMES[n]}.{kind}" in state]
         flat = [record["query.weight"].new_zeros(0)]
@@ -482,7 +482,7 @@ def _in_their_order(*, biases_too):
 
 
 def _values_bias_left_out(found, d_model, num_heads, biased, *others):
-    """A sign: of the biases of queries and values, that of the values is missing."""
+    """Recognise that the bias of the values is missing, but not that of the queries."""
     return biased == ("query", "value") and found[0] == "without k_proj.bias, v_proj.bias"
 
 
@@ -575,7 +575,7 @@ def _in_double(x, dim=-1):
 
 
 def _patched(x, dim=-1):
-    """Right, but an empty row is nan on the way, so its gradient is."""
+    """Return right results with NaN inside an empty row, so that its gradient is NaN."""
     return burn_quiet_softmax(x, dim).nan_to_num()
 
 
@@ -598,7 +598,7 @@ def _empty_as_zeros(x, dim=-1):
 
 
 def _gradient_of_the_sum(x, dim=-1):
-    """Right weights, whose gradients are right added up, and not one by one."""
+    """Return right weights whose gradients are right only in sum."""
     weights = quiet_softmax(x, dim)
     total = weights.sum(dim, keepdim=True)
     return weights.detach() + (total - total.detach()) / x.size(dim)
@@ -649,7 +649,7 @@ _CLAIMS = Specimens(
 
 
 def _says(answer, fn):
-    """What the test says; True and False may be NumPy's."""
+    """Return the verdict of the test. True and False may be of NumPy's type."""
     said = _CLAIMS.use(answer, fn)
     return bool(said) if isinstance(said, np.bool_) else said
 
@@ -749,7 +749,7 @@ def _attend(q, k, v, sinks, mask=None):
 
 
 def _in_a_pair(answer, q, k, v, sinks, mask):
-    """Two results, whatever holds them."""
+    """Return two results as a pair, in whatever container they are."""
     result = answer(q, k, v, sinks, mask)
     if not isinstance(result, tuple | list) or len(result) != 2:
         if isinstance(result, tuple | list):
@@ -824,7 +824,7 @@ def _among_the_queries(q, k, v, sinks, mask):
 
 
 def _sink_adds_a_value(out, weights, q, k, v, sinks, mask):
-    """Whether the weights are right, and the output is off by each query's share of the sink times one value a head."""
+    """Return whether the weights are right and the output contains the sink's share of one value for each head."""
     right, right_weights = _attend(q, k, v, sinks, mask)
     if not torch.allclose(weights, right_weights, rtol=1e-3, atol=1e-6):
         return False
@@ -846,7 +846,7 @@ def _scores(q, k, mask):
 
 
 def _fits(weights, q, k, mask, total, *, shifted=False):
-    """Whether the weights are exponentials divided by some other total."""
+    """Return whether the weights are exponentials divided by another total."""
     scores = _scores(q, k, mask)
     sees = scores.amax(-1) > -math.inf  # rows that see nothing do not tell
     if shifted:
@@ -866,7 +866,7 @@ def _with_sinks(scores, sinks, *, front=False):
 
 
 def _dealt_out(weights, q, k, sinks, mask):
-    """Whether sink by sink went to query after query."""
+    """Return whether the sinks were assigned to one query after the other."""
     scores = _scores(q, k, mask)
     column = sinks.repeat(scores[..., 0].numel() // len(sinks)).view(*scores.shape[:-1], 1)
     wanted = torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
@@ -880,21 +880,21 @@ def _cut_at_the_other_end(weights, q, k, sinks, mask):
 
 
 def _nan_beside_high_sinks(found, q, k, sinks, mask):
-    """Whether there is nan where all sinks are far above all scores; a trial where only some are does not tell."""
+    """Return whether the result is NaN where all sinks are far above all scores."""
     if sinks.min() > 88:
         return bool((found["sinks"] if isinstance(found, dict) else found[1]).isnan().any())
     return None if (sinks[:, None] - _scores(q, k, mask).amax(-1) > 80).any() else False
 
 
 def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
-    """Whether nothing but the rows that see nothing is wrong, and these are nan."""
+    """Return whether only the rows without visible keys are wrong, and are NaN."""
     sees = _scores(q, k, mask).amax(-1) > -math.inf
     right = _with_sinks(_scores(q, k, mask), sinks)[..., :-1]
     return bool(weights[~sees].isnan().any()) and torch.allclose(weights[sees], right[sees], rtol=1e-3, atol=1e-6)
 
 
 def _nan_below_hidden_scores(weights, q, k, sinks, mask):
-    """Whether nothing is wrong but rows that are nan, all of them with a hidden score far above the others."""
+    """Return whether only rows with a high hidden score are wrong, and are NaN."""
     if mask is None:
         return False
     scores = _with_column(_scores(q, k, mask), sinks)

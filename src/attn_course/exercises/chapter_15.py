@@ -35,7 +35,7 @@ def _newest_token(draw):
 
 
 def _on_a_copy(answer, q, k, v, keys, values, length):
-    """The cache is to be written to, so each answer gets one of its own, and what became of it counts too."""
+    """Give each answer its own copy of the cache, and return the changed copy too."""
     keys, values = keys.clone(), values.clone()
     out = answer(q, k, v, keys, values, length)
     return None if out is None else (out, keys, values)
@@ -52,7 +52,7 @@ _ONE_PLACE_TOO_FAR = Edited(_step, {"    end": "    length += 1\n    end"})
 
 
 def _returns_weights(found, q, *inputs):
-    """The sign of an answer that returns all that ``attention`` does."""
+    """Recognise an answer that returns everything that ``attention`` returns."""
     out, *_ = found
     return (
         isinstance(out, tuple | list)
@@ -64,7 +64,7 @@ def _returns_weights(found, q, *inputs):
 
 
 def _with_tokens_kept(right, edits):
-    """A sign: what these edits make, where the cache holds a token; in an empty one their learners do many things."""
+    """Recognise the result of these edits if the cache contains a token."""
     answer = Edited(right, edits)
     return where(lambda *inputs: inputs[-1] > 0, lambda *inputs: _on_a_copy(answer, *inputs))
 
@@ -84,7 +84,7 @@ def _free_places_score_0(q, k, v, keys, values, length):
 
 
 def _returns_the_cache(found, q, *inputs):
-    """The sign of an answer that returns what is in the cache as well."""
+    """Recognise an answer that also returns the contents of the cache."""
     out, *_ = found
     return isinstance(out, tuple | list) and len(out) > 1 and all(t.shape[:2] == q.shape[:2] for t in out)
 
@@ -151,7 +151,7 @@ def _place(pads, cached, num_new):
 
 
 def _of_words_alone(answer, pads, cached, num_new):
-    """What is said of padding does not count; positions may be integers of any size."""
+    """Ignore the results at padding, and accept positions of any integer type."""
     found = answer(pads, cached, num_new)
     if not isinstance(found, tuple | list) or len(found) != 2:
         return found

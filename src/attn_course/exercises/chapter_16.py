@@ -15,14 +15,14 @@ from attn_course.functional.masks import make_causal_mask
 
 
 def _summary(scores, values):
-    """The largest score, the sum of exponentials and the mix of values of one block of keys."""
+    """Return the largest score, the sum of exponentials and the weighted sum of the values of one block."""
     largest = scores.amax(-1, keepdim=True)
     powers = torch.exp(scores - largest.masked_fill(largest == -math.inf, 0.0))
     return largest, powers.sum(-1, keepdim=True), powers @ values
 
 
 def _two_blocks(draw, T, S, Dv, *, batch=(), spread=1.0, dtype=torch.float32):
-    """Summaries of two blocks of S and S + 2 keys; six tensors."""
+    """Return the summaries of two blocks of S and S + 2 keys, as six tensors."""
     found = []
     for num_keys in (S, S + 2):
         scores = spread * draw(*batch, T, num_keys, dtype=dtype)
@@ -75,7 +75,7 @@ def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
 
 
 def _merged(edits):
-    """A sign: the blocks are merged with these edits, wherever no score is large or hidden."""
+    """Recognise blocks that were merged with these edits, for inputs without large or hidden scores."""
     edited = Edited(_join, edits)
     return where(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
 
@@ -154,7 +154,7 @@ def _causal_inputs(draw):
 
 
 def _whole(q, k, v, visible):
-    """What comes out if the keys that each query sees are ``visible``, a table (T, S)."""
+    """Return attention with the mask ``visible``, a table (T, S)."""
     return attention(q, k, v, visible.expand(*q.shape[:-1], -1))[0]
 
 
@@ -170,7 +170,7 @@ def _if_visible(rule, **places):
 
 
 def _sees(q, k, block):
-    """Which keys of a block each query sees: (T, block_size), as there may be no table of them all."""
+    """Return which keys of a block each query sees, (T, block_size), without a table of all keys."""
     T, S = q.size(-2), k.size(-2)
     keys = torch.arange(S, device=q.device)[block]
     return keys <= torch.arange(S - T, S, device=q.device)[:, None]
@@ -204,7 +204,7 @@ def _each_block_alone(how):
 
 
 def _from_scores(rule):
-    """What comes out if ``rule`` makes the weights from scaled scores (T, S) and what is visible."""
+    """Return attention with the weights that ``rule`` makes from the scaled scores (T, S) and the mask."""
     return lambda q, k, v, block_size: (
         rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
     )
@@ -217,7 +217,7 @@ def _each_block_from_its_corner(q, k, scores):
 
 
 def _each_block_from_0(q, k, scores):
-    """As if the keys of each block were the first of all; the queries stand where they should."""
+    """Return the result if the keys of each block have positions from 0."""
     T, S = q.size(-2), k.size(-2)
     return (torch.arange(scores.size(-1)) <= torch.arange(S - T, S)[:, None]).to(q.device)
 
@@ -228,7 +228,7 @@ def _nothing_hidden_or_large(q, k, v, block_size):
 
 
 def _overflows_in_the_first_block(out, q, k, v, block_size):
-    """Where there is no earlier block, nothing but exponentials of the scores themselves can be infinite."""
+    """Return whether only exponentials of unshifted scores can overflow here."""
     scores = (q @ k.mT / math.sqrt(q.size(-1)))[..., :block_size, :block_size].tril()
     if q.size(-2) > k.size(-2):
         return None
@@ -247,7 +247,7 @@ def _filled_up(x, block_size):
 
 
 def _watched(answer, q, k, v, block_size):
-    """The output, and whether a whole table was made, which long trials can tell."""
+    """Return the output, and whether a complete table of scores was made, which long trials can detect."""
     out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
     T, S = q.size(-2), k.size(-2)
     is_long = 4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1))) < T * S
@@ -266,7 +266,7 @@ def _no_block_in_part(q, k, v, block_size):
 
 
 def _no_block_in_part_but_the_last(q, k, v, block_size):
-    """As the one above, but a block ends where the text does."""
+    """Like the function above, but a block ends at the end of the text."""
     last = k.size(-2) - 1
     seen = _if_visible(lambda t, s, size: ((s // size + 1) * size - 1).clamp(max=last) <= t)
     return (seen(q, k, v, block_size),)
@@ -345,7 +345,7 @@ def _grouped(draw, B, H, G, T, S):
 
 
 def _over_heads(rule, on_values=None, *, mask=lambda mask: mask):
-    """Attention after ``rule(x, times)`` has made as many key and value heads as there are queries'."""
+    """Return attention after ``rule(x, times)`` has expanded the keys and values to the number of query heads."""
 
     def answer(q, k, v, m):
         times = q.size(1) // k.size(1)
@@ -503,7 +503,7 @@ def _stream(num_queries, num_keys, window, num_sink_tokens):
 
 
 def _is_additive(found, *sizes):
-    """Whether 0 stands where a query may look and a number far below it where not."""
+    """Return whether a mask has 0 for visible and a large negative number for hidden."""
     visible = _stream(*sizes)
     if visible.all():
         return None

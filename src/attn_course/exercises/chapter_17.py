@@ -35,7 +35,7 @@ _FROZEN = "transposed missing"
 
 
 def _files(draw):
-    """The sizes of a module, and what is wrong with the file for it."""
+    """Return the sizes of a module, and the fault of the file."""
     yield "a square matrix", 5, 5, "whole"
     yield "a whole file", 3, 7, "whole"
     yield "a file that lacks a tensor", 3, 7, "one missing"
@@ -58,7 +58,7 @@ def _is_whole(fault):
 
 
 def _module_for(width, hidden, fault):
-    """The module to be filled, and the table of its names."""
+    """Return the module to fill, and the table of its names."""
     torch.manual_seed(0)
     module, names = _Block(width, hidden), _NAMES
     if fault == "whole, inside another":
@@ -72,13 +72,13 @@ def _module_for(width, hidden, fault):
 
 
 def _settings(module):
-    """What a module has beside its numbers: its mode, which parameters are trained, and which have a gradient."""
+    """Return the mode of a module, and which parameters are trained and have a gradient."""
     parts = [part.training for part in module.modules()]
     return parts, [(p.requires_grad, p.grad is None) for p in module.parameters()]
 
 
 def _file_for(module, names, fault):
-    """The tensors, and the names that a refusal has to have."""
+    """Return the tensors, and the names that a refusal must contain."""
     rng = torch.Generator().manual_seed(7)
     tensors = {}
     for theirs in _NAMES:
@@ -116,7 +116,7 @@ def _file_for(module, names, fault):
 
 
 def _refusal_of_a_whole_file(error):
-    """What a learner's ValueError says of a file that fits, judged by the names in it; empty if nothing is clear."""
+    """Describe a ValueError for a file that fits, by the names in the message; empty if unclear."""
     said = {name for name in (*_NAMES, *_NAMES.values()) if name in str(error)}
     if not isinstance(error, ValueError) or not said:
         return ""
@@ -126,7 +126,7 @@ def _refusal_of_a_whole_file(error):
 
 
 def _load_and_describe(answer, width, hidden, fault):
-    """Load a file into a fresh module and say what happened, so that a refusal can be compared too."""
+    """Load a file into a new module, and describe the result or the error."""
     module, names = _module_for(width, hidden, fault)
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
     tensors, wanted = _file_for(module, names, fault)
@@ -229,7 +229,7 @@ def _loads_what_fits(module, tensors, names, transposed):
 
 
 def _is_exchanged(found, width, hidden, fault):
-    """Whether each parameter holds what belongs to one of them, where only the orders differ from other trials."""
+    """Return whether each parameter holds a tensor of another parameter, and only the order differs."""
     if fault != _IN_OTHER_ORDERS:
         return False
     _, _, _, _, left, *wanted = _load_and_describe(_load, width, hidden, fault)
@@ -297,7 +297,7 @@ load_renamed = Exercise(
 
 
 def _sentences(draw):
-    """Hidden states and which of them belong to tokens; pads hold numbers like any other."""
+    """Return hidden states and the mask of tokens. Padding has ordinary numbers."""
 
     def real(*lengths, side="right"):
         return make_padding_mask(lengths, side=side)[:, 0].to(draw.device)
@@ -487,7 +487,7 @@ def _columns_moved(new, old):
 
 
 def _each(move):
-    """Queries and keys moved, each by its own number of heads."""
+    """Reorder queries and keys, each with its own number of heads."""
     return lambda q, k, v, H, G: (move(q, H), move(k, G), v)
 
 
@@ -536,7 +536,7 @@ to_neighbours = Exercise(
 
 
 def _maps(draw):
-    """Weights of real sentences: pads are hidden as keys and have rows of their own."""
+    """Return weights of real sentences. Padding is hidden as keys and has rows of its own."""
 
     def maps(*lengths, num_heads, dtype=torch.float32):
         real = make_padding_mask(lengths)[:, 0].to(draw.device)
@@ -555,13 +555,13 @@ def _maps(draw):
 
 
 def _looks(weights, offset):
-    """The weight of each query on the token `offset` before it; 0 where there is none: (B, H, T)."""
+    """Return the weight of each query on the token `offset` before it, (B, H, T); 0 if there is none."""
     looks = weights.diagonal(offset=-offset, dim1=-2, dim2=-1)
     return nn.functional.pad(looks, (max(offset, 0), max(-offset, 0)))
 
 
 def _share(weights, counted, offset=1):
-    """The mean over the queries that count, (B, T)."""
+    """Return the mean over the queries that count, (B, T)."""
     counted = counted.to(weights.dtype)
     return torch.einsum("bht,bt->h", _looks(weights, offset), counted) / counted.sum()
 

@@ -198,7 +198,7 @@ def _hide(num_strings, block, length, vocab_size, rng):
 
 
 def _judge_strings(answer, num_strings, block, length, vocab_size):
-    """The name of the mistake that the answer's strings show; the empty string if they show none."""
+    """Return the name of the mistake that the answer's strings show; empty if there is none."""
     sizes = num_strings, block, length, vocab_size
     drawn = [answer(*sizes, torch.Generator().manual_seed(seed)) for seed in _SEEDS]
     if drawn[0] is None:
@@ -268,7 +268,7 @@ def _check_form(found, num_strings, block, length, vocab_size):
 
 
 def _places(row, start, block):
-    """Where the stretch that begins at start stands too."""
+    """Return all positions where the stretch from ``start`` occurs again."""
     if start < 0 or start + block > len(row):
         return []
     same = (row.unfold(0, block, 1) == row[start : start + block]).all(-1)
@@ -276,7 +276,7 @@ def _places(row, start, block):
 
 
 def _copy_of(row, known, block):
-    """Where the two stretches begin, or the name of a mistake."""
+    """Return where the two stretches begin, or the name of a mistake."""
     at = known.nonzero()[:, 0].tolist()
     if not at:
         return "nothing known"
@@ -303,7 +303,7 @@ def _copy_of(row, known, block):
 
 
 class _OneLayer(nn.Module):
-    """One layer of attention with learned and with rotary positions, which can count either way."""
+    """One attention layer with learned and with rotary positions."""
 
     def __init__(self, vocab_size, length, width=32):
         super().__init__()

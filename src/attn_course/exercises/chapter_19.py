@@ -55,7 +55,7 @@ from_patches = Exercise(
 
 
 class _Scorer:
-    """A model of pictures: two products with a bend between, which no order of deletion leaves alone."""
+    """A nonlinear image model with two products, so that the order of deletion matters."""
 
     def __init__(self, first, second, shape, level=0.0):
         self.first, self.second, self.shape, self.level = first, second, shape, level
@@ -214,7 +214,7 @@ def _spread(images, size):
 
 
 def _square_pictures_only(images, size):
-    """Right where height and width are equal; elsewhere it folds with the height for both."""
+    """Fold with the height on both axes, which is right for square images only."""
     height, width = images.shape[2:]
     return _squares(images.reshape(*images.shape[:2], width, height), size)
 

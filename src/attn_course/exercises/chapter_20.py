@@ -102,7 +102,7 @@ def _ring(q, k, v, positions):
 
 
 def _found_by_block(how):
-    """What comes out if ``how`` puts together the outputs of all blocks (P, N, Dv) that a rank has met."""
+    """Return the result if ``how`` combines the outputs of all blocks (P, N, Dv) of a rank."""
 
     def answer(q, k, v, positions):
         outs = []
@@ -115,7 +115,7 @@ def _found_by_block(how):
 
 
 def _by_order_of_ranks(q, k, v, positions):
-    """Later ranks hidden, earlier ones seen, and a triangle for the own block."""
+    """Hide later ranks, show earlier ranks, and use a triangle for the own block."""
     num_ranks, length = q.shape[:2]
     seen = make_causal_mask(num_ranks * length, device=q.device)
     whole = attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), seen)[0]

@@ -101,7 +101,7 @@ def beam(
 def _grown(
     following: Mapping[tuple[str, ...], Mapping[str, float]], end: str
 ) -> list[dict]:
-    """All beginnings as a tree, parents first; a sentence has a row of its own, and a beginning stands amid its own."""
+    """Return all prefixes as a tree, parents first. Each complete sentence has its own row."""
     nodes: list[dict] = []
     rows = iter(range(10**6))
 
@@ -131,7 +131,7 @@ def _grown(
 
 
 def _search(nodes: list[dict], size: int) -> list[int]:
-    """What a beam finds, the most probable first, by the rules of chapter 13."""
+    """Return the sentences that a beam search of chapter 13 finds, the most probable first."""
     beams, ended = [0], []
     while beams and len(ended) < size:
         options = [i for b in beams for i, node in enumerate(nodes) if node["parent"] == b]
@@ -142,7 +142,7 @@ def _search(nodes: list[dict], size: int) -> list[int]:
 
 
 def _still(nodes: list[dict], alt: str, lines: list[str]) -> Drawing:
-    """The whole language as a tree, each beginning with its probability."""
+    """Draw the complete language as a tree, with the probability of each prefix."""
     deepest = max(node["depth"] for node in nodes)
     step, high, wide = (WIDTH - 24) / deepest, 30, (WIDTH - 24) / deepest - 14
     sheet = Canvas(high * sum(node["end"] for node in nodes) + 20)

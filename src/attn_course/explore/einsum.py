@@ -70,5 +70,5 @@ def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
 
 
 def _plain(table: np.ndarray) -> list[list[float]]:
-    """Rows of numbers; whole ones are written without a point."""
+    """Return rows of numbers. Integers have no decimal point."""
     return [[int(x) if x == int(x) else x for x in row] for row in rounded(table)]

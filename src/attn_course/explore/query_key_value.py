@@ -98,7 +98,7 @@ def query_key_value(
 
 
 def _around(numbers: np.ndarray) -> tuple[float, float]:
-    """A range around the numbers, half as wide again on both sides, in steps of 0.2."""
+    """Return an axis range around the numbers, with a margin of half their range, in steps of 0.2."""
     low, high = float(numbers.min()), float(numbers.max())
     room = 0.5 * (high - low) or 1.0
     return round(math.floor((low - room) / 0.2) * 0.2, 1), round(
@@ -109,7 +109,7 @@ def _around(numbers: np.ndarray) -> tuple[float, float]:
 def _still(
     q, k, v, weights, context, boxes, tokens, name: str, lines: list[str]
 ) -> Drawing:
-    """The two planes beside each other, and the weights as numbers between."""
+    """Draw the two planes, and the weights as numbers between them."""
     side, top = 160, 30
     sheet = Canvas(top + side + 22)
     for x, title in ((90, "queries meet keys"), (WIDTH - 90, "weights average values")):

@@ -209,7 +209,7 @@ def attention_view(
 def _stacked(
     weights: Any, names: Sequence[str] | None, layers: Sequence[str] | None
 ) -> tuple[np.ndarray, list[str] | None, list[str] | None]:
-    """One array of all weights, and the names of its heads and layers, checked."""
+    """Check the weights, and return them as one array with the names of layers and heads."""
     named = list(weights) if isinstance(weights, Mapping) else None
     parts = list(weights.values()) if named is not None else weights
     in_parts = isinstance(parts, list | tuple)
@@ -282,7 +282,7 @@ def _parts(
     allowed: np.ndarray,
     given: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Queries, keys and values as the script reads them, checked against the weights, of shape given."""
+    """Check queries, keys and values against the weights, and return them in the form that the script reads."""
     if q is None and k is None and v is None:
         return {}
     if q is None or k is None:
@@ -334,7 +334,7 @@ def _parts(
 
 
 def _visible(token: str) -> str:
-    """A token as a reader can see it: spaces at its ends, line ends, and what has no shape get a sign."""
+    """Return a token with visible signs for spaces at its ends, line breaks and invisible characters."""
     inside = token.strip(" ")
     left = len(token) - len(token.lstrip(" "))
     right = len(token) - left - len(inside)
@@ -352,7 +352,7 @@ def _visible(token: str) -> str:
 
 
 def _too_large(still: str, head: str, shape: tuple[int, ...]) -> tuple[str, str]:
-    """The still image of the first head with a sentence that says why it does not answer, and the same as text."""
+    """Return a still picture of the first head and a sentence that the figure is too large, and the same as text."""
     num_heads = shape[0] * shape[1]
     of = f" of the first of {num_heads:,} heads" if num_heads > 1 else ""
     why = (
@@ -363,7 +363,7 @@ def _too_large(still: str, head: str, shape: tuple[int, ...]) -> tuple[str, str]
 
 
 def _packed(grids: np.ndarray, allowed: np.ndarray, precision: int) -> str:
-    """The weights in units of their last digit, each in as few bits as the largest needs, six bits to a sign."""
+    """Pack the weights as integers with as few bits as the largest needs, six bits in each character."""
     size = (10**precision + 1).bit_length()
     numbers = np.where(allowed, as_units(grids, 10**precision), 2**size - 1).ravel()
     bits = (numbers[:, None] >> np.arange(size)[::-1] & 1).ravel()

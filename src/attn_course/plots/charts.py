@@ -219,7 +219,7 @@ def bars(
 
 
 def _use_powers(set_scale: Any, axis: Any, limits: Any) -> None:
-    """Make an axis logarithmic, and number it 1, 2, 5, 10, … where powers of ten alone would be few."""
+    """Make an axis logarithmic. If it would have few powers of ten, label 1, 2, 5, 10, …"""
     set_scale("log")
     low, high = limits()
     if low > 0 and high / low < 2000:

@@ -133,7 +133,7 @@ def _column(tokens: Sequence[str], place: str, x: str, step: float) -> str:
 
 
 def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
-    """A Windows bitmap, one byte a cell: the weight in hundredths, or in tenths where no more is said."""
+    """Return a Windows bitmap with one byte for each cell: the weight in hundredths or tenths."""
     unit = 10 ** min(precision, 2)
     hidden = unit + 2  # more than one unit away from every weight
     shades = [as_hex(sequential()(i / unit)) for i in range(unit + 1)]

@@ -79,7 +79,7 @@ class Picture:
         return small.getvalue()
 
     def _dots_per_inch(self) -> int:
-        """Fewer where the figure is so large that drawing it would take long, or a side would have 2¹⁶ dots."""
+        """Return a lower resolution for a very large figure, because a side may have at most 2¹⁶ dots."""
         width, height = self.fig.get_size_inches()
         most = min(math.sqrt(_MOST_DOTS / (width * height)), 60_000 / max(width, height))
         return max(1, min(2 * _PIXELS_PER_INCH, int(most)))

@@ -42,7 +42,7 @@ _LONGEST_TOKEN = 32  # signs that are drawn, half as many where they are Japanes
 
 
 class _Cell(NamedTuple):
-    """Inches of a cell."""
+    """The size of a cell in inches."""
 
     wide: float
     high: float
@@ -401,7 +401,7 @@ def _draw_grid(
 
 
 def _path_of(runs: list[tuple[int, int, int]]) -> Path:
-    """The outlines of runs of cells, as one path."""
+    """Return the outlines of runs of cells as one path."""
     corners = [
         [(a, row), (b, row), (b, row + 1), (a, row + 1), (a, row)] for row, a, b in runs
     ]
@@ -422,7 +422,7 @@ def _outline_cells(ax: Axes, shape: tuple[int, ...], cell: _Cell) -> None:
 def _label_axes(
     ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, cell: _Cell
 ) -> None:
-    """Write the tokens along the axes; where they have no room, every second, fifth, tenth, … of them."""
+    """Write the tokens along the axes. If there is no room, write every second, fifth, tenth, … token."""
     ax.xaxis.tick_top()
     for set_ticks, tokens, size in (
         (ax.set_xticks, keys, cell.wide),
@@ -440,7 +440,7 @@ def _label_axes(
 
 
 def _name_panel(ax: Axes, name: str, wide: float) -> None:
-    """Write a name under a panel; a long one is cut, and under a small panel the letters are small."""
+    """Write a name below a panel. A long name is cut, and a small panel gets small letters."""
     room = wide * 72 / 0.56  # for letters, in points of their size
     name = cut(name, max(20, int(room / 10)))
     ax.set_xlabel(name, parse_math=False)
@@ -449,7 +449,7 @@ def _name_panel(ax: Axes, name: str, wide: float) -> None:
 
 
 def _text_width(tokens: Sequence[str], size: float) -> float:
-    """Inches that the longest token takes, roughly: a Latin letter is 0.56 of the font size wide."""
+    """Return the approximate width of the longest token in inches. A Latin letter has 0.56 of the font size."""
     return min(_LONGEST_TOKEN, max(map(width_of, tokens))) * size * 0.56 / 72
 
 
@@ -466,7 +466,7 @@ def _layout(
     *,
     apart: bool = False,
 ) -> tuple[int, _Cell]:
-    """How many panels go beside each other, and the size of their cells, so that the picture fits a page.
+    """Choose the number of panels in a row and the size of their cells, so that the figure fits a page.
 
     Cells are square and large enough for their tokens. Where such cells do not fit, they become smaller, and as many
     panels go beside each other as leave most room. Few queries of many keys then get oblong cells.

@@ -141,7 +141,7 @@ def images(
 def _dot_ink(
     ax: Axes, ink: np.ndarray, tiles: np.ndarray, scale: tuple[float, float], side: float
 ) -> matplotlib.image.AxesImage:
-    """Shade the patches, and put a dot on each pixel that is as large as it is black."""
+    """Shade the patches, and draw a dot on each pixel with a size that shows its darkness."""
     height, width = ink.shape
     low, high = scale
     cmap = sequential()

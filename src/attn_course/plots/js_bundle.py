@@ -50,7 +50,7 @@ def _source(name: str) -> str:
 
 @cache
 def _classic(module: str) -> str:
-    """A module as a script of its own that finds what it imports, and leaves what it exports, in one global object."""
+    """Return a module as a script. Its imports and exports go through one global object."""
     source = _source(module)
     exports = ", ".join(_EXPORT.findall(source))
     source = _IMPORT.sub(r"const {\g<names>} = globalThis.attnExplore;", source)
