@@ -105,9 +105,7 @@ def test_each_picture_is_a_small_png_with_its_numbers_beside_it():
 
 def test_the_same_picture_is_the_same_bytes():
     first, second = (list(every_kind_of_picture()) for _ in range(2))
-    drawn = [p.png() for p in first]
-    assert drawn == [p.png() for p in second]
-    assert drawn == [p.png() for p in first]  # drawn again
+    assert [p.png() for p in first] == [p.png() for p in second]
 
 
 def test_the_text_of_a_heatmap_names_every_token_and_every_weight():

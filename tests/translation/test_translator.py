@@ -279,14 +279,14 @@ def numbers_in(english):
 
 def test_numbers_come_out_as_they_went_in(translator):
     # With seed 0 the share of the last part was chosen.
-    cases = list(sentences_with_numbers(500, seed=1))
+    cases = list(sentences_with_numbers(200, seed=1))
     found = translator.translate([sentence for sentence, _ in cases], beam_size=5)
     wrong = [
         (sentence, translation.text)
         for (sentence, numbers), translation in zip(cases, found, strict=True)
         if numbers_in(translation.text) != numbers
     ]
-    assert len(wrong) <= 8, wrong
+    assert len(wrong) <= 3, wrong
 
 
 @pytest.mark.bad_input
