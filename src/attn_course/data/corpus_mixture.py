@@ -1,4 +1,4 @@
-"""Several corpora as one training text, with dev and test kept out of it. Used from chapter 12."""
+"""Combine corpora into one training text without the pairs of the dev and test sets. Used from chapter 12."""
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -33,12 +33,12 @@ def load_text(
     held_out: int = 0,
     split_seed: int = 0,
 ) -> Text:
-    """Load corpora by name, and make one training text of them.
+    """Load corpora by name, and combine them into one training text.
 
-    Dev and test are those of the first corpus, unless others are named; see :func:`load_held_out`. Every pair that
-    shares its Japanese or its English with one of them is left out of the training text (see
-    :func:`~attn_course.data.corpora.remove_overlap`), whichever corpus it is from, and so is a pair that is there
-    already. What another corpus keeps for its own dev and test is not used.
+    The dev and test sets are those of the first corpus, unless you name others (see :func:`load_held_out`). The
+    training text leaves out all pairs that share a side with a held-out pair (see
+    :func:`~attn_course.data.corpora.remove_overlap`), and all duplicates. The dev and test sets of the other corpora
+    are not used.
 
     Args:
         corpora: one or more of ``"everyday"``, ``"handwritten"``, ``"small_parallel_enja"``, ``"tatoeba"``,
@@ -81,10 +81,8 @@ def stream_text(
     held_out: int = 0,
     split_seed: int = 0,
 ) -> LongText:
-    """The text of :func:`load_text`, whose arguments it takes, but for pairs that are there twice.
-
-    Your own text (``"pairs=…"``) is read one pair after the other. Of such a text nothing is drawn for dev and test,
-    since that would need all of it, so these must be named.
+    """Stream the text of :func:`load_text`, with the same arguments, but with duplicates. Your own text
+    (``"pairs=…"``) is read pair by pair. No dev and test sets can be drawn from such a text, so you must name them.
 
     Raises:
         ValueError: as :func:`load_text`; or if the first corpus is a text of your own, and dev or test is not named.
@@ -127,7 +125,7 @@ def _check_names(corpora: Sequence[str]) -> None:
 def load_held_out(
     corpus: str, *, dev: str = "", test: str = "", held_out: int = 0, split_seed: int = 0
 ) -> tuple[list[Pair], list[Pair]]:
-    """The dev and test that :func:`load_text` keeps out of a training text that begins with this corpus."""
+    """Return the dev and test sets that :func:`load_text` holds out if this corpus is the first."""
     # A text may be long, and where both are named nothing of it is needed.
     loaded = Corpus([], [], []) if dev and test else load_corpus(corpus)
     return _hold_out(corpus, loaded, dev, test, held_out, split_seed)
@@ -160,7 +158,7 @@ def _spell(pair: Pair) -> Pair:
 
 
 def cut_pair(pair: Pair) -> WordPair:
-    """Cut a pair in the one spelling into words."""
+    """Split a normalised pair into words."""
     try:
         return WordPair(words(pair.ja), pair.en.split())
     except ValueError as error:

@@ -176,13 +176,13 @@ def _chance(p: float, rng: torch.Generator) -> bool:
 
 
 def draw_date(rng: torch.Generator) -> date:
-    """Draw one of the 36,525 days from 1969 to 2068, each as likely as any other."""
+    """Draw one of the 36,525 days from 1969 to 2068 uniformly."""
     days = (LAST_DATE - FIRST_DATE).days + 1
     return FIRST_DATE + timedelta(days=int(torch.randint(days, (), generator=rng)))
 
 
 def write_date(day: date, rng: torch.Generator, *, style: str | None = None) -> str:
-    """Write a date as somebody might: in one of the styles, perhaps with its weekday, in any case of letters.
+    """Write a date in one of the styles, sometimes with its weekday and in another letter case.
 
     Args:
         day: from 1969 to 2068.
@@ -218,7 +218,7 @@ def write_date(day: date, rng: torch.Generator, *, style: str | None = None) -> 
 
 
 def make_noisy(text: str, rng: torch.Generator) -> str:
-    """Write it carelessly: sometimes a comma is forgotten or has a space before it, or a space is typed twice."""
+    """Add typing errors: a missing comma, a space before a comma, or a double space."""
     for tidy, careless in ((", ", " "), (",", " ,"), (" ", "  ")):
         places = [i for i in range(len(text)) if text.startswith(tidy, i)]
         if places and _chance(0.1, rng):
@@ -237,9 +237,8 @@ def make_pairs(
 ) -> list[tuple[str, str]]:
     """Draw pairs of a date as somebody writes it, and the same date in ISO 8601.
 
-    A coin decides whether words are put before the date, and is tossed again until it says no; then the same
-    after the date. So a higher ``extra`` gives longer texts, made of nothing that short ones are not made of.
-    A text that is too short or too long is drawn anew.
+    Words are added before the date with the probability ``extra``, again and again, and then after the date. So a
+    higher ``extra`` gives longer texts from the same parts. A text that is too short or too long is drawn again.
 
     Args:
         count: how many pairs.
@@ -343,13 +342,13 @@ class Characters:
         ), torch.tensor([len(row) for row in rows])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids up to the first end; other special ids before it are shown."""
+        """Return the text of the ids up to the first end id. Other special ids are shown."""
         symbols = [self.symbols[i] for i in ids]
         return "".join(symbols[: symbols.index("<eos>")] if "<eos>" in symbols else symbols)
 
 
 def load_runs() -> dict[str, Any]:
-    """What four trained networks of chapter 1 could do, as `benchmarks/dates.py` recorded it.
+    """Return the results of four trained networks of chapter 1, which `benchmarks/dates.py` recorded.
 
     ``runs`` holds for each the exact match on texts of the lengths in ``characters``.
 

@@ -24,9 +24,9 @@ class Digits(NamedTuple):
 def load_digits() -> Digits:
     """Read 1,797 digits that 13 people wrote, in the order in which they were collected.
 
-    Form follows form: about every 130 digits the labels begin again with 0 to 9. A form is by one hand, so a cut
-    between two forms tests on hands that were not trained on; shuffled first, every hand would be on both sides, and
-    the test would be easier. The first seven forms begin at 0, 130, 256, 386, 516, 646 and 776.
+    The digits come form by form, and each form of about 130 digits is by one writer. A split between two forms tests
+    on new writers. After shuffling, every writer would be on both sides, and the test would be easier. The first
+    seven forms begin at 0, 130, 256, 386, 516, 646 and 776.
 
     They are the test set of the Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998,
     https://doi.org/10.24432/C50P49, CC BY 4.0), in the file that scikit-learn ships.

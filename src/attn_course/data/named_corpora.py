@@ -96,15 +96,14 @@ def find_loader(name: str) -> Callable[[], Corpus]:
 
 
 def load_corpus(name: str) -> Corpus:
-    """Load one corpus, as its makers wrote it.
-
-    Names and errors are those of :func:`~attn_course.data.corpus_mixture.load_text`.
+    """Load one corpus without changes. It has the names and errors of
+    :func:`~attn_course.data.corpus_mixture.load_text`.
     """
     return find_loader(name)()
 
 
 def stream_corpus(name: str) -> Iterator[Pair]:
-    """The pairs that a corpus has for training; those of your own files are never all in memory."""
+    """Yield the training pairs of a corpus. The pairs of your own files are streamed."""
     kind, _, paths = name.partition("=")
     if kind == "pairs":
         return stream_pairs(*_own_files(paths))
@@ -112,7 +111,7 @@ def stream_corpus(name: str) -> Iterator[Pair]:
 
 
 def describe_corpus(name: str) -> str:
-    """SHA-256 of a corpus: of its files if they are yours, otherwise of its pairs."""
+    """Return the SHA-256 of your own files, or of the pairs of another corpus."""
     kind, equals, paths = name.partition("=")
     digest = hashlib.sha256()
     if equals:
@@ -139,7 +138,7 @@ def _load_own(paths: str) -> list[Pair]:
 
 
 def _own_files(paths: str) -> list[str]:
-    """The file, or the two, that follow ``pairs=``."""
+    """Return the one or two files after ``pairs=``."""
     ja, comma, en = paths.partition(",")
     files = [ja, en] if comma and not Path(paths).exists() else [paths]
     if not all(file.strip() for file in files):

@@ -16,7 +16,7 @@ _SPACE = "▁"  # how SentencePiece writes the space before a word
 
 
 class Subwords:
-    """A vocabulary of pieces, and the way to cut words into them. No piece reaches from one word into the next.
+    """A vocabulary of subword pieces that splits words into pieces. No piece reaches from one word into the next.
 
     The pieces grow out of letters: the most frequent pair of neighbours within a word becomes a piece, again and
     again (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, section 3.2). A letter that is too rare to
@@ -149,11 +149,10 @@ class Subwords:
     def encode_at_random(
         self, sentences: Sequence[Sequence[str]], *, dropout: float, seed: int
     ) -> list[list[int]]:
-        """The ids of each sentence's pieces, with some words cut into smaller pieces than usual, at random.
+        """Return the ids of each sentence's pieces. Some words are split into smaller pieces at random.
 
-        While a word's pieces grow out of its letters, each time two of them could be joined they are left apart with
-        the probability ``dropout`` (BPE-dropout, Provilkov et al. 2020, arXiv:1910.13267, section 3). A model that is
-        trained on many ways to write the same words learns them less by heart.
+        Each merge of two pieces is skipped with the probability ``dropout`` (BPE-dropout, Provilkov et al. 2020,
+        arXiv:1910.13267, section 3). The model sees many spellings of a word, which is a regularisation.
 
         Args:
             sentences: each a sequence of words.
@@ -180,7 +179,7 @@ class Subwords:
         return self._join(self._space + word, dropout, rng)
 
     def cut_piece(self, piece: str) -> list[int]:
-        """The ids of the pieces into which this vocabulary cuts a piece of another one; just it if it has that too.
+        """Return the ids into which this vocabulary splits a piece of another vocabulary.
 
         Example:
             >>> subwords = Subwords.train([["ab", "abc"]] * 5, vocab_size=9, spaces=True)
@@ -210,7 +209,7 @@ class Subwords:
         ]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
-        """The pieces of each word. An unknown letter is shown as it is, though its id is ``UNK_ID``.
+        """Return the pieces of each word. An unknown letter is kept, although its id is ``UNK_ID``.
 
         Raises:
             TypeError: if given a string.
@@ -219,7 +218,7 @@ class Subwords:
         return self._processor.encode(list(words), out_type=str)
 
     def piece(self, id: int) -> str:
-        """One piece as it is in the vocabulary; a word that follows a space begins with ▁.
+        """Return a piece by its id. A piece at the beginning of a word starts with ▁.
 
         Raises:
             ValueError: if the id is not in the vocabulary.
@@ -228,7 +227,7 @@ class Subwords:
         return self._processor.id_to_piece(id)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of pieces; padding, beginning and end are left out, and the unknown is written ⁇.
+        """Return the text of the ids without padding, beginning and end. The unknown id becomes ⁇.
 
         Args:
             ids: from 0 to the size of the vocabulary, exclusive; a tensor of one axis will do.

@@ -1,7 +1,8 @@
-"""Spelling: Japanese and English text as the translators read and write it. Derived in chapter 10.
+"""Normalise Japanese and English text for the translators. Derived in chapter 10.
 
 Corpora spell the same sentence in different ways: with and without spaces between Japanese words, with
-half-width and full-width letters, with English capitals or without. Everything is brought to one spelling first.
+half-width and full-width letters, with English capitals or without. These functions bring all of them to one
+spelling.
 """
 
 import re
@@ -42,10 +43,10 @@ _FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?
 
 
 def normalize_japanese(text: str) -> str:
-    """Remove the spaces, and write every letter and digit in one width.
+    """Remove the spaces, and bring letters and digits to one width.
 
     The widths are those of Unicode's form NFKC (Unicode Standard Annex 15), which also turns ㌔ into キロ and … into
-    three dots. Doing it twice changes nothing more.
+    three dots. A second call changes nothing.
 
     Example:
         >>> normalize_japanese("１０ 時 に ｱﾒﾘｶ へ")
@@ -55,10 +56,11 @@ def normalize_japanese(text: str) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut Japanese into its sentences, at 。！？ and the like. What is quoted within a sentence stays in it.
+    """Split Japanese text into sentences at 。！？ and similar signs. A quotation inside a sentence stays in the
+    sentence.
 
-    A quotation is within a sentence if と, って or a comma follows it; otherwise it is a sentence of its own. A bracket
-    that is never closed holds nothing together.
+    A quotation is inside a sentence if と, って or a comma follows it. Otherwise it is a sentence of its own. A bracket
+    without a closing bracket is ignored.
 
     Example:
         >>> split_sentences("寒い。「はい。そうです。」と彼は言った。")
@@ -79,7 +81,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def tokenize_english(text: str) -> str:
-    """Lowercase, and put spaces between words and punctuation, and before an apostrophe.
+    """Convert to lower case, and insert spaces before punctuation and apostrophes.
 
     That is how the references of small_parallel_enja are written, so that scores can be compared; 99.6 % of those
     that stand in Tatoeba in natural spelling come out exactly as they are in small_parallel_enja. A full stop within
@@ -98,10 +100,10 @@ def tokenize_english(text: str) -> str:
 
 
 def detokenize_english(text: str) -> str:
-    """Write a tokenised sentence as people do: no space before punctuation, a capital letter to begin with.
+    """Return ordinary spelling: no space before punctuation, and a capital letter at the beginning.
 
     Beyond that ``i``, titles with their names (``mr. hill``), and a list of common names that mean nothing else get
-    their capitals back: days, months, countries, languages, cities and first names. Others stay small.
+    their capitals back: days, months, countries, languages, cities and first names. Other words stay in lower case.
 
     Example:
         >>> detokenize_english("on monday i can 't tell mr. hill .")

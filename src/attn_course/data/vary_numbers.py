@@ -1,7 +1,7 @@
-"""Sentence pairs with other numbers, for a translator that is to copy any of them. Used in chapter 12.
+"""Replace the numbers in sentence pairs, so that a translator learns to copy any number. Used in chapter 12.
 
-A text of everyday sentences has few numbers, and most of those again and again: whoever learns from it can say
-*thirty years* and not *74 years*. Where both sides of a pair have the same numbers, these may as well be others.
+Everyday sentences contain few different numbers, so a model learns *thirty years* but not *74 years*. If both sides
+of a pair have the same numbers, any other numbers would be right, too.
 """
 
 import re
@@ -40,7 +40,7 @@ class _Number(NamedTuple):
 
 
 def vary_numbers(pair: Pair, rng: Random) -> Pair | None:
-    """The pair with other numbers, the same on both sides; or nothing if the two sides' numbers differ.
+    """Return the pair with other numbers, equal on both sides, or None if the numbers of the two sides differ.
 
     A number that English writes as a word (*seven*) is found, too, and becomes a word if the new one is at most
     twenty or a multiple of ten below 100, otherwise digits. Half of the new numbers have as many digits as the old

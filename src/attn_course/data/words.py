@@ -16,11 +16,11 @@ def _analyser() -> "sudachipy.Tokenizer":
 
 
 def words(text: str) -> list[str]:
-    """Cut Japanese into words, by SudachiPy's short unit and its small dictionary.
+    """Split Japanese into words with SudachiPy's short unit and its small dictionary.
 
     SudachiPy has three lengths of unit. In A, the shortest and the one used here, 引っ張っ (pulled) is two words, 引っ
-    and 張っ; in B and C it is one. Short words are met more often, so that fewer are unknown, and a heatmap shows
-    which part of a compound was looked at.
+    and 張っ; in B and C it is one. Short words occur more often, so fewer words are unknown, and a heatmap shows the
+    parts of a compound.
 
     Args:
         text: of at most 49,149 bytes in UTF-8, about 16,000 Japanese characters. White space counts as a word;

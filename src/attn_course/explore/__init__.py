@@ -1,8 +1,8 @@
 """Interactive figures. Used from chapter 1 on.
 
-Each function returns an :class:`Explorable`. Where scripts run (on the website, in JupyterLab, on Colab) it answers to
-mouse, finger and keyboard, needs no kernel and nothing from outside; elsewhere it is a picture of its start. A notebook
-stores its numbers beside it, as text.
+Each function returns an :class:`Explorable`. It works with mouse, finger and keyboard wherever scripts run (on the
+website, in JupyterLab, on Colab), and it needs no kernel. Elsewhere it is a still picture. A notebook also stores its
+numbers as text.
 """
 
 from attn_course.explore.beam import beam

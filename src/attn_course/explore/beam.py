@@ -15,7 +15,7 @@ def beam(
 ) -> Explorable:
     """Show beam search step by step: which prefixes stay in the beam, which have ended and which are dropped.
 
-    It is for the mistake that a beam of K finds the K most probable sentences.
+    The figure addresses the misconception that a beam of K finds the K most probable sentences.
 
     Args:
         following: the words that may follow each beginning, with their probabilities; after any other beginning the

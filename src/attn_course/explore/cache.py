@@ -23,8 +23,8 @@ def cache(
 ) -> Explorable:
     """Append tokens to a cache and truncate it, and show which rows are computed and which are read.
 
-    It is for two mistakes: that another ending changes the keys and values before it, and that what is taken back has
-    to be erased. The cache has room for six tokens; a token's vectors do not depend on its place.
+    The figure addresses two misconceptions: that another ending changes earlier keys and values, and that truncated
+    entries must be erased. The cache has room for six tokens. The vectors of a token do not depend on its position.
 
     Args:
         q: (T, 2), a query for each token that can be written.

@@ -1,4 +1,4 @@
-"""Two networks that write a date, as they stood at some steps of their training. Used in chapter 1."""
+"""An interactive figure of two networks that write a date, at several training steps. Used in chapter 1."""
 
 from typing import Any
 
@@ -26,9 +26,8 @@ _SHOWN = "the 3rd of May, 2021"
 
 
 def decoder(record: dict[str, Any] | None = None) -> Explorable:
-    """Write a date character by character, with attention or without, at a step of the training that you choose.
-
-    It is for the mistake that somebody programmed where a network looks.
+    """Write a date character by character, with or without attention, at a chosen training step. The figure addresses
+    the misconception that somebody programs what a network attends to.
 
     Args:
         record: what `benchmarks/checkpoints.py` recorded of two networks; the one of the package when not given.

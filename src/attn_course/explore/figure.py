@@ -1,10 +1,10 @@
-"""What an explorable figure is made of: one piece of HTML that needs nothing from outside, a picture, and text.
+"""The parts of an interactive figure: one piece of HTML that loads nothing, a picture, and text.
 
-- ``<img>``: the figure as it stands at the start, for readers who get no script: on GitHub, in mail, on paper.
-- ``<script type="application/json">``: the numbers, the question and the sentence that answers it.
-- ``<script>``, one for each module that the figure needs (``*.js`` beside this file; plots/scripts.py makes them).
+- ``<img>``: the first state of the figure, for readers without scripts, for example on GitHub.
+- ``<script type="application/json">``: the numbers, the question and the answer.
+- ``<script>``, one for each module of the figure (``*.js`` in this folder; see plots/js_bundle.py).
 
-Numbers are rounded before anything else happens, so that all machines store the same.
+Numbers are rounded first, so that all machines store the same output.
 """
 
 import html
@@ -21,7 +21,7 @@ from attn_course.plots.svg import Drawing
 
 
 class Explorable:
-    """An interactive figure: HTML, or a picture where HTML is not shown, and its numbers as text.
+    """An interactive figure as HTML, with a picture and its numbers as text.
 
     Args:
         kind: the module that draws it.
@@ -91,10 +91,10 @@ class Guess:
         )
 
     def record(self) -> dict[str, Any]:
-        """The question, the options, the number of the right one, what to try, and the answer, for the script."""
+        """Return the question, the options, the number of the right option, the task and the answer for the script."""
         return dict(vars(self))
 
 
 def rounded(values: np.ndarray, digits: int = 4) -> list:
-    """Nested lists of numbers as a reader sees them, with no negative zero."""
+    """Return nested lists of rounded numbers without a negative zero."""
     return (np.round(np.asarray(values, dtype=np.float64), digits) + 0.0).tolist()

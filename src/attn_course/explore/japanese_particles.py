@@ -1,4 +1,4 @@
-"""A translator in training, asked in two word orders that mean the same. Used in chapter 7."""
+"""An interactive figure of a translator in training, with two word orders of the same meaning. Used in chapter 7."""
 
 from typing import Any
 
@@ -25,9 +25,8 @@ _ORDERS = ("subject first", "object first")
 
 
 def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
-    """Move through the training of a translator, and put the object first.
-
-    It is for the mistake that a model with perfect marks has understood what it does.
+    """Choose a training step, and put the object first. The figure addresses the misconception that a model with a
+    perfect score has understood its task.
 
     Args:
         record: what `benchmarks/checkpoints.py` recorded of a translator; the one of the package when not given.

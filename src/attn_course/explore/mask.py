@@ -1,4 +1,4 @@
-"""A mask to paint, the weights that it leaves, and who still has a say. Used in chapter 5."""
+"""An interactive figure of a mask, the resulting weights, and the influence of each key. Used in chapter 5."""
 
 from collections.abc import Sequence
 
@@ -35,8 +35,8 @@ def mask(
 ) -> Explorable:
     """Paint a mask, apply it before or after the softmax, and show which keys affect which outputs.
 
-    It is for two mistakes: that a weight of zero is the same as no leak, and that True means hidden. The third table
-    holds, for query t and key s, the sum over all keys i of $|\\partial w_{ti} / \\partial s_{ts}|$.
+    The figure addresses two misconceptions: that a weight of zero means no leak, and that True means hidden. The
+    third table holds, for query t and key s, the sum over all keys i of $|\\partial w_{ti} / \\partial s_{ts}|$.
 
     Args:
         scores: (T, T), scaled, before the softmax.

@@ -1,4 +1,4 @@
-"""A query among its keys: scores, weights, and the context among the values. Used in chapter 3."""
+"""An interactive figure of a query, keys and values with their scores, weights and context. Used in chapter 3."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,8 @@ def query_key_value(
 ) -> Explorable:
     """Drag a query, keys and values, and show the scores, weights and context.
 
-    It is for two mistakes: that query, key and value are one thing, and that a query fetches content.
+    The figure addresses two misconceptions: that query, key and value are the same vector, and that a query returns
+    keys.
 
     Args:
         query: two numbers.

@@ -1,7 +1,7 @@
-"""What two figures share: attention weights that were recorded at some steps of a training, as text, and their picture.
+"""Attention weights that were recorded during training, stored as text. Two figures use them.
 
-`benchmarks/checkpoints.py` writes the records. A row of weights is a string of percents: two digits for a weight, a
-point for 0 and # for 1.
+`benchmarks/checkpoints.py` writes the records. A row of weights is a string of percentages: two digits for a weight,
+a point for 0 and # for 1.
 """
 
 import json
@@ -15,13 +15,13 @@ from attn_course.plots.svg import Canvas
 
 
 def load(name: str) -> dict[str, Any]:
-    """A record that the package brings along."""
+    """Load a record that is part of the package."""
     path = files("attn_course.translation") / "bundled_model" / f"checkpoints_{name}.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def unpack(rows: list[str]) -> np.ndarray:
-    """The weights of several rows, as a table.
+    """Return the weights of several rows as an array.
 
     Raises:
         ValueError: if a row holds other signs, or the rows are not equally long.
@@ -50,7 +50,7 @@ def unpack(rows: list[str]) -> np.ndarray:
 
 
 def check_steps(record: dict[str, Any], what: list) -> None:
-    """Raise a ValueError unless there is something for each step that was recorded, and more than one."""
+    """Raise a ValueError unless there is one entry for each recorded step, and at least two steps."""
     steps = record["steps"]
     if len(steps) < 2 or list(steps) != sorted(set(steps)):
         raise ValueError(f"steps {list(steps)} must be two or more, and rise")
@@ -64,6 +64,6 @@ def check_steps(record: dict[str, Any], what: list) -> None:
 def draw(
     sheet: Canvas, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
 ) -> None:
-    """Weights as shades, from x and y on."""
+    """Draw weights as shades, starting at x and y."""
     sheet.table(x, y, *table.shape, "unlit", cell=cell)
     sheet.shades(table, x, y, cell)

@@ -11,8 +11,8 @@ def rotary(
 ) -> Explorable:
     """Rotate a query and a key by their positions and show that the score depends only on their distance.
 
-    It is for two mistakes: that a turned query scores by where it stands, and that a rotary score falls evenly with
-    the distance. Query and key are the arrow (1, 0) in each pair of columns before they are turned.
+    The figure addresses two misconceptions: that the score depends on absolute positions, and that the score falls
+    evenly with the distance. Before the rotation, query and key are (1, 0) in each pair of columns.
 
     Args:
         head_dim: D, even, at most 8.

@@ -1,4 +1,4 @@
-"""What the width of queries and keys does to a softmax, with the scale and without. Used in chapter 3."""
+"""An interactive figure of the softmax at different widths, with and without the scale. Used in chapter 3."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,10 +24,10 @@ _GUESS = Guess(
 
 
 def scale(scores: Tensor | ArrayLike) -> Explorable:
-    """Choose a width, a scale and where queries and keys come from, and see rows harden and gradients vanish.
-
-    It is for the mistake that the division by the root of the width enlarges all gradients. A score of width D is
-    √D times one of these; from a new ``nn.Linear``, queries and keys have variance 1/3, so it is a third of that.
+    """Choose a width, a scale and a source of queries and keys, and see when weights saturate and gradients vanish.
+    The figure addresses the misconception that the division by √D enlarges all gradients. A score of width D is √D
+    times one of the given scores. Queries and keys from a new ``nn.Linear`` have variance 1/3, so their scores are a
+    third of that.
 
     Args:
         scores: (rows, S), of variance 1: products of independent queries and keys, divided by the root of their width.

@@ -8,9 +8,8 @@ from attn_course.plots.text import on_one_line
 
 
 def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
-    """Share one head's weight between two words that both are asked for, or take a second head.
-
-    It is for the mistake that a wider head would do what two heads do.
+    """Divide the weight of one head between two words, or use a second head. The figure addresses the misconception
+    that a wider head can replace two heads.
 
     Args:
         words: two words, each the answer to a question.

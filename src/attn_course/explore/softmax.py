@@ -1,4 +1,4 @@
-"""Scores, a temperature and a shift: what a softmax makes of them, and what the naive one does. Used in chapter 2."""
+"""An interactive figure of the softmax with a temperature and a shift, beside a naive softmax. Used in chapter 2."""
 
 from collections.abc import Sequence
 
@@ -32,9 +32,9 @@ def softmax(
     tokens: Sequence[str],
     values: Tensor | ArrayLike | None = None,
 ) -> Explorable:
-    """Move scores, a temperature and a shift, and see the weights, beside those computed without the maximum.
-
-    It is for two mistakes: that a softmax only normalises, and that the size of the scores matters, not their leads.
+    """Change scores, temperature and shift, and compare the weights with those of a softmax without the maximum. The
+    figure addresses two misconceptions: that a softmax only normalises, and that the size of the scores matters
+    instead of their differences.
 
     Args:
         scores: (S,), one for each token.

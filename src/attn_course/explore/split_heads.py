@@ -7,8 +7,8 @@ from attn_course.plots.svg import WIDTH, Canvas
 def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
     """Step from a wide table to its heads: cut and transpose, or view.
 
-    It is for the mistake that a tensor of the right shape is the right tensor. The numbers say where they come from:
-    ten times the position, plus the column.
+    The figure addresses the misconception that a tensor of the right shape is the right tensor. Each number shows its
+    origin: ten times the position, plus the column.
 
     Args:
         num_tokens: T.

@@ -1,4 +1,4 @@
-"""Tiles that walk over a table of scores, with a running maximum and a running sum. Used in chapter 16."""
+"""An interactive figure of the online softmax: tiles of scores with a running maximum and sum. Used in chapter 16."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,7 +40,8 @@ def tiles(
 ) -> Explorable:
     """Read a table of scores tile by tile, and show the running maximum, sum and average of each query.
 
-    It is for two mistakes: that a softmax needs its whole row, and that attention in tiles is an approximation.
+    The figure addresses two misconceptions: that a softmax needs its whole row at once, and that attention in tiles
+    is an approximation.
 
     Args:
         powers: (T, S), the exponentials of the scores, above 0; a small table of powers of 2 when not given.

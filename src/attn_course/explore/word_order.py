@@ -1,4 +1,4 @@
-"""Words in any order, and the context vectors that go along with them. Used in chapter 2."""
+"""An interactive figure of word order and context vectors. Used in chapter 2."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,8 @@ from attn_course.plots.text import as_numbers, on_one_line
 
 
 def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
-    """Put words into another order, and see what becomes of their context vectors.
-
-    It is for the mistake that attention knows the order of the words. The attention is that of chapter 2, without
-    learned numbers: the scores are the dot products of the rows of x.
+    """Change the order of words, and see whether their context vectors change. The figure addresses the misconception
+    that attention knows the order of words. The scores are dot products of the rows of x, as in chapter 2.
 
     Args:
         x: (T, E), a vector for each word.

@@ -1,8 +1,8 @@
 """Pictures of attention: queries down, keys across, tokens on both axes, one fixed scale. Used from chapter 1 on.
 
-Each function returns a :class:`Picture`, or an :class:`AttentionView`. A notebook shows it and stores beside it, as
-text, the numbers that were drawn, so that a picture is re-checked by value like any other output. The drawings of the
-machine return a :class:`Drawing`, an SVG that is stored with what it shows in words.
+Each function returns a :class:`Picture`, or an :class:`AttentionView`. A notebook also stores the numbers of a
+picture as text, so that nbval can compare them. The diagrams are of the class :class:`Drawing`, an SVG with a
+description in words.
 """
 
 from attn_course.plots.attention_view import AttentionView, attention_view

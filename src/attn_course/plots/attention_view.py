@@ -1,15 +1,14 @@
-"""All layers and heads in one picture that answers to a pointer, a finger and the keyboard. Used from chapter 1 on.
+"""An interactive view of the attention weights of all layers and heads. Used from chapter 1 on.
 
-The picture is one piece of HTML that needs nothing from outside:
+The view is one piece of HTML that loads nothing:
 
-- ``<img>``: the first head, for readers who get no script (still.py).
+- ``<img>``: the first head, for readers without scripts (fallback_image.py).
 - ``<script type="application/json">``: tokens, names and all weights, each in as few bits as its digits need.
-- ``<script>``: view.js, which puts the living picture (its look is in view.css) in the image's place, and before it
-  what it shares with the explorable figures; a page with several pictures keeps one copy of each (scripts.py).
+- ``<script>``: attention_view.js, which replaces the image, after the scripts that it imports. A page with several
+views keeps one copy of each script (js_bundle.py).
 
-Weights are rounded before anything else happens, and no number depends on another one, so a weight that differs in
-a digit that is not shown changes nothing, and one that rounds the other way changes one number by one unit.
-tests/nbval_numbers.py reads both the bitmap and the weights back and compares them so.
+Weights are rounded first. So a small difference between two machines changes a stored number by one unit at most.
+tests/nbval_numbers.py reads the stored bitmap and weights and compares them.
 """
 
 import math
@@ -98,15 +97,14 @@ def attention_view(
     precision: int = 3,
     alt: str | None = None,
 ) -> AttentionView:
-    """Show the weights of all heads of all layers, one or two at a time, in a picture that answers.
+    """Show the weights of all heads of all layers in an interactive view, one or two heads at a time.
 
-    Point at a cell, tap it or go there with the arrow keys, and read its query, key and weight. Point at a token and
-    see where it looks. Choose layer and head by their small pictures, or their mean where all are heads of one kind;
-    put two beside each other or one over the other; draw lines instead of cells; hide special tokens such as
-    ``<pad>`` and ``[CLS]``. With q and k, go from scores to weights step by step, and take a number apart. On the
-    website, the address holds what is shown. It works in Jupyter, on Colab and on the website, without a kernel;
-    where scripts are removed, the first head is shown. A head of more than 20,000 weights would take a browser too
-    long, so its view is a still picture of the first head.
+    Point at a cell, tap it, or move to it with the arrow keys, to read its query, key and weight. Point at a token to
+    see what it attends to. You can choose a layer and a head or the mean of the heads, compare two heads, draw lines
+    instead of cells, and hide special tokens such as ``<pad>`` and ``[CLS]``. With q and k, the view shows the steps
+    from scores to weights and the terms of each number. On the website, the address contains the state of the view.
+    The view works in Jupyter, on Colab and on the website, without a kernel. Without scripts, it shows the first
+    head. A head with more than 20,000 weights would be too slow in a browser, so its view is a still picture.
 
     Args:
         weights: (T, S), (H, T, S) or (L, H, T, S), after the softmax; or a list or dictionary of such heads or

@@ -1,4 +1,4 @@
-"""The colours of the pictures, which readers of every kind of colour vision can tell apart. Used from chapter 2 on."""
+"""The colours of the figures, which are safe for colour-blind readers. Used from chapter 2 on."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +13,7 @@ INK, QUIET, HIDDEN = "#1a1a1a", "#6b6b6b", "#e9e9e9"
 
 @cache
 def sequential() -> Colormap:
-    """From near-white to deep blue; the lightness falls evenly, so a weight twice as large looks twice as dark."""
+    """Return a colour map from near-white to deep blue. The lightness falls evenly."""
     return _from_lab(
         [(98, 0, 1), (78, -14, -16), (58, -12, -32), (38, 2, -44), (18, 16, -38)],
         "attention",
@@ -22,7 +22,7 @@ def sequential() -> Colormap:
 
 @cache
 def diverging() -> Colormap:
-    """Deep orange, white, deep blue: the same lightness on both sides of zero."""
+    """Return a colour map from deep orange over white to deep blue, with equal lightness on both sides of zero."""
     return _from_lab(
         [(38, 38, 48), (68, 26, 42), (98, 0, 0), (68, -12, -24), (38, 2, -44)],
         "attention_diverging",
@@ -57,5 +57,5 @@ def _from_lab(anchors: Sequence[tuple[float, float, float]], name: str) -> Color
 
 
 def as_hex(color: Sequence[float]) -> str:
-    """Six digits, as HTML writes them after the #."""
+    """Return the six hexadecimal digits of a colour."""
     return "".join(f"{round(255 * part):02x}" for part in color[:3])

@@ -1,7 +1,7 @@
-"""The machine, drawn: the formula and its pieces, and what flows between them. Used from chapter 1 on.
+"""Diagrams of attention: the formula, the layers and the data flow. Used from chapter 1 on.
 
-Each function takes the tensors, the tokens or the sizes of the chapter that calls it, and returns a
-:class:`Drawing`. What a colour and a shape mean stands in :func:`vocabulary`, once for all of them.
+Each function gets tensors, tokens or sizes from a chapter, and returns a :class:`Drawing`. :func:`vocabulary`
+explains the colours and shapes.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _PIECES = {
 
 
 def formula(lit: str | None = None) -> Drawing:
-    """Draw the formula of attention, with one piece lit.
+    """Draw the formula of attention with one part highlighted.
 
     Args:
         lit: "weights", "scale", "scores", "mask", "heads" or "sources" (the two sequences of cross-attention).
@@ -230,7 +230,7 @@ def attention_flow(
     row: int = 0,
     name: str = "",
 ) -> Drawing:
-    """Draw how queries, keys and values come from the tokens, and the output from them, with all shapes.
+    """Draw how tokens become queries, keys and values, and how these become the output, with all shapes.
 
     Args:
         x: (T, E), the tokens.
@@ -500,7 +500,7 @@ def split_heads(
 ) -> Drawing:
     """Draw where the numbers of one wide table go when it is split into heads.
 
-    Each number of the wide table has the shade of the head that owns its column, and keeps it wherever it goes.
+    The shade of a number shows the head to which it belongs.
 
     Args:
         wide: (T, E), all numbers different, so that each can be followed.
@@ -746,7 +746,7 @@ def attention_steps(
 
 
 def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
-    """Draw a decoder block: two streams, and what each attention reads from them and adds to one of them.
+    """Draw a decoder block with two residual streams, and show what each attention layer reads and adds.
 
     Args:
         x: (B, T, E), the target.
@@ -768,7 +768,7 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     sheet.labelled(stream - 54, 312, 108, 26, "vector", f"out {own}")
 
     def attend(y: float, name: Sequence[str], taken: str) -> None:
-        """An attention beside the stream: it reads above, and adds below."""
+        """Draw an attention layer beside the stream. It reads the stream above and adds to it below."""
         sheet.box(left, y, right - left, 84, "weights", corner=3)
         for i, line in enumerate(name):
             sheet.text((left + right) / 2, y + 33 + 20 * i, line, size=NORMAL)
@@ -865,7 +865,7 @@ _STAGES = {
 
 
 def transformer(lit: str | None = None) -> Drawing:
-    """Draw the Transformer, whole or small with one part lit.
+    """Draw the Transformer, or a small version with one part highlighted.
 
     Args:
         lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights" or "heads".
@@ -897,11 +897,11 @@ def _whole_transformer() -> Drawing:
     crossing = 204  # where the memory goes up to the decoder
 
     def outward(stream: float, near: float, wide: float) -> float:
-        """The left edge of what stands so far from a stream, on the side of the other one."""
+        """Return the left edge of a part at a distance from its stream, on the outer side."""
         return stream + near if stream == _ENCODER else stream - near - wide
 
     def sublayer(stream: float, y: float, high: float, kind: str, *lines: str) -> None:
-        """The stream is normalised and read above; what comes of it is added below."""
+        """Draw a sublayer that reads the normalised stream above and adds its result below."""
         step = 1 if stream == _ENCODER else -1
         edge, add = stream + 64 * step, y + high - 14
         sheet.arrow((stream, y + 14), (edge, y + 14))
@@ -1065,7 +1065,7 @@ def _small_transformer(lit: str) -> Drawing:
 
 
 def induction(tokens: Sequence[str], behind: str) -> Drawing:
-    """Draw how two heads find what came after the newest token when it stood there before.
+    """Draw an induction circuit: two heads find the token that followed an earlier copy of the newest token.
 
     Args:
         tokens: 3 to 5 letters; the last of them is the newest, and stands among the others too.
@@ -1133,7 +1133,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
 
 
 def vocabulary() -> Drawing:
-    """Draw the colours and shapes of all drawings, each with what it means."""
+    """Draw the legend: the colours and shapes of all diagrams with their meanings."""
     step, left, right = 46, 20, 232
     sheet = Canvas(5 * step + 18)
     tensors = {
@@ -1220,7 +1220,7 @@ def ring(step: int = 0) -> Drawing:
 
 
 def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
-    """Draw how a picture goes into a Transformer: cut into patches, a token for each, and one more to answer.
+    """Draw how a Vision Transformer reads an image: one token for each patch, and a class token.
 
     Args:
         image: (height, width), from 0 for paper to 1 for ink, at most 8 × 8 pixels.

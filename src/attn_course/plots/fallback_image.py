@@ -1,9 +1,8 @@
-"""One head as a still image, for readers of :func:`attention_view` who get no script. Used from chapter 1 on.
+"""A still image of one head, for readers of :func:`attention_view` without scripts. Used from chapter 1 on.
 
-It is an ``<img>`` with an SVG in its data address. That is what survives most widely: GitHub and an untrusted
-JupyterLab remove scripts, styles and inline SVG from a notebook's HTML, and keep such an image. In an image nothing
-ever runs. The cells are a bitmap without compression, so that equal weights are equal bytes on every machine;
-tests/nbval_numbers.py reads it back and compares each cell to one unit.
+The image is an ``<img>`` with an SVG in its data URI. GitHub and an untrusted JupyterLab keep such an image, but they
+remove scripts, styles and inline SVG. The cells are an uncompressed bitmap, so that equal weights give equal bytes on
+every machine. tests/nbval_numbers.py reads the bitmap and compares each cell.
 """
 
 import base64
@@ -30,7 +29,7 @@ _PATTERNS = (
 
 
 def as_units(values: np.ndarray, unit: int) -> np.ndarray:
-    """Numbers from 0 to 1 as whole numbers from 0 to unit."""
+    """Convert numbers from 0 to 1 to integers from 0 to ``unit``."""
     return np.rint(np.clip(np.nan_to_num(values), 0, 1) * unit).astype(np.int64)
 
 

@@ -26,7 +26,7 @@ _MOST_DOTS = 10_000_000
 
 
 class Picture:
-    """A finished figure: shown as an image, compared by the numbers that it shows.
+    """A finished figure, which is shown as an image and compared by its numbers.
 
     Args:
         fig: a matplotlib figure, for instance from :func:`subplots`.
@@ -127,7 +127,7 @@ def panels(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the look of the course; a character that no font has becomes a box, without a warning."""
+    """Draw in the style of the course. A character without a font becomes a box, without a warning."""
     with matplotlib.rc_context(style()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

@@ -68,8 +68,8 @@ def heatmap(
 ) -> Picture:
     """Draw the weights of one head: a row for each query, a column for each key.
 
-    A picture fits a page. Where the tokens have no room, every second, fifth, tenth, … of them is written. Where the
-    weights are more than 20,000, the text of the picture does not list them.
+    The figure fits a page. If there is no room for all tokens, it shows every second, fifth, tenth, … token. The text
+    of the figure lists at most 20,000 weights.
 
     Args:
         weights: (T, S).

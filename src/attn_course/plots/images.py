@@ -1,4 +1,4 @@
-"""Pictures beside each other, their pixels or what was measured of their patches. Used from chapter 19 on."""
+"""Rows of small images, or of numbers for their patches. Used from chapter 19 on."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def images(
     columns: int | None = None,
     precision: int | None = 4,
 ) -> Picture:
-    """Draw small pictures in grey, or shade their patches by a number each and dot the ink on top.
+    """Draw small grey images, or shade their patches by a number for each patch and draw the ink as dots.
 
     Args:
         pixels: (B, height, width), from 0 for paper to 1 for ink.

@@ -1,7 +1,7 @@
-"""The scripts that a picture under the reader's hand brings along in its HTML. Used from chapter 1 on.
+"""The scripts in the HTML of an interactive figure. Used from chapter 1 on.
 
-They are modules (``*.js`` in ``plots`` and ``explore``), stored without their comments, so that the file of a notebook
-runs alone. A page with several such pictures keeps one copy of each.
+The scripts are modules (``*.js`` in ``plots`` and ``explore``). A notebook stores them without comments, so that its
+figures work alone. A page with several figures keeps one copy of each script.
 """
 
 import json
@@ -19,7 +19,7 @@ _EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
 
 
 def scripts(module: str) -> str:
-    """The scripts of a module, such as ``explore/mask.js``, and of what it imports, each before those that need it."""
+    """Return the script elements of a module, such as ``explore/mask.js``, after those of its imports."""
     order: list[str] = []
 
     def need(module: str) -> None:
@@ -33,7 +33,7 @@ def scripts(module: str) -> str:
 
 
 def as_json(data: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for the end of its script or for a comment, and that UTF-8 can hold."""
+    """Return JSON that is safe inside an HTML script element and in UTF-8."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return re.sub(
         "[<>&\u2028\u2029\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text

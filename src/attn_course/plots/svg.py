@@ -1,9 +1,8 @@
 """A canvas for SVG diagrams, with one shape and one colour for each kind of part. Used from chapter 1 on.
 
-A drawing is an SVG of plain shapes and real text. GitHub removes styles and scripts, so every shape carries its
-colours of the day as attributes, on a white card of its own, and its part's name as a class; the website puts the SVG
-into its page and gives these classes the colours of the night (:func:`night_style`). Nothing has an id, so that two
-drawings can stand on one page.
+A drawing is an SVG of plain shapes and text. GitHub removes styles and scripts, so every shape has its light-mode
+colours as attributes and its role as a class. The website gives these classes their dark-mode colours
+(:func:`night_style`). No element has an id, so that a page can contain several drawings.
 """
 
 import html
@@ -52,7 +51,7 @@ HEADS = 4  # as many as there are shades
 
 
 class Drawing:
-    """A drawing of the machine: shown as an SVG, compared by the words that say what is drawn.
+    """A diagram, which is shown as an SVG and compared by its description.
 
     Args:
         svg: the drawing, from a function of this package.
@@ -92,7 +91,7 @@ def night_style() -> str:
 
 
 class Canvas:
-    """A card to draw on. Everything is measured in units of which the card is 440 wide; y grows downwards."""
+    """A card to draw on. The card is 440 units wide, and y grows downwards."""
 
     def __init__(self, height: float) -> None:
         self.height = height
@@ -180,7 +179,8 @@ class Canvas:
         shades: np.ndarray | None = None,
         lit: int | None = None,
     ) -> None:
-        """A tensor of two axes: a row for each token. Shades, from 0 to 1, fill its cells; one row can be marked."""
+        """Draw a tensor with two axes and one row for each token. Shades from 0 to 1 fill its cells, and one row can
+        be marked."""
         wide, high = cell
         width, height = columns * wide, rows * high
         if shades is not None:
@@ -300,7 +300,7 @@ class Canvas:
         self.text(x, y, "+", size=18)
 
     def finish(self, alt: str, words: Sequence[str] = ()) -> Drawing:
-        """The drawing, with a sentence that names it and lines that say in words what is drawn."""
+        """Return the drawing with its title and its description."""
         lines = on_one_line("\n".join([alt, *words]).split("\n"))
         size = (
             f'width="{WIDTH * _ENLARGED:g}" height="{self.height * _ENLARGED:g}" '
@@ -322,7 +322,7 @@ def short(token: str, longest: int = 9) -> str:
 
 
 def shape(sizes: Sequence[int]) -> str:
-    """A shape as a comment says it."""
+    """Return a shape in the form of the comments."""
     return "(" + ", ".join(map(str, sizes)) + ")"
 
 

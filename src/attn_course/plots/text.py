@@ -1,4 +1,4 @@
-"""The numbers and tokens of a picture, checked on their way in and laid out as text. Used from chapter 2 on."""
+"""Check the numbers and tokens of a figure, and write them as text. Used from chapter 2 on."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -67,7 +67,7 @@ def check_panels(count: int) -> None:
 
 
 def on_one_line(texts: Iterable[object]) -> list[str]:
-    """Tokens or names as they are drawn: a line end or tab gets a sign, another character without a shape its code."""
+    """Return tokens as they are drawn. A line break or tab becomes a sign, another invisible character its code."""
     return [
         "".join(
             c if c.isprintable() or c in _KEPT or category(c) == "Zs" else sign_of(c)
@@ -78,12 +78,12 @@ def on_one_line(texts: Iterable[object]) -> list[str]:
 
 
 def sign_of(character: str) -> str:
-    """What is shown for a character without a shape, for instance ⏎ for a line end."""
+    """Return the sign for an invisible character, for example ⏎ for a line break."""
     return _SIGNS.get(character) or character.encode("unicode_escape").decode()
 
 
 def cut(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is too long to be drawn."""
+    """Return the beginning and the end of a long text."""
     if width_of(text) <= longest:
         return text
     # A Japanese sign takes the room of two.

@@ -2,9 +2,8 @@
 
 Burn is a deep-learning framework written in Rust (https://github.com/tracel-ai/burn). This is a port of its
 ``crates/burn-nn/src/modules/attention/mha.rs``, with ``mask.rs`` beside it and the cache of
-``crates/burn-nn/src/modules/cache/autoregressive.rs``, all as they stood on 2026-08-21: the same fields with the same
-defaults, the same order of operations, and the same missing checks. What is surprising here is Burn's; the
-docstrings say so, and the tests hold on to it.
+``crates/burn-nn/src/modules/cache/autoregressive.rs``, in their version of 2026-08-21. The port has the same fields,
+defaults and order of operations, and the same missing checks. The docstrings name what is surprising in Burn.
 
 Every mask here is **True where attending is forbidden**, the opposite of the rest of the course.
 :func:`to_burn_mask` and :func:`from_burn_mask` translate.
@@ -26,7 +25,7 @@ from attn_course.functional.validation import check_is_bool
 
 
 class GeneratePaddingMask(NamedTuple):
-    """Sequences filled up to one length, and where they were filled."""
+    """Padded sequences and their padding mask."""
 
     tensor: Int[Tensor, "B S"]
     """The tokens."""
@@ -37,7 +36,7 @@ class GeneratePaddingMask(NamedTuple):
 def generate_autoregressive_mask(
     batch_size: int, seq_length: int, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "B T T"]:
-    """Hide from each query what comes after it: True above the diagonal, once for each sequence.
+    """Return a causal mask for each sequence: True above the diagonal.
 
     Example:
         >>> generate_autoregressive_mask(1, 3)[0].int()
@@ -56,10 +55,10 @@ def generate_padding_mask(
     *,
     device: torch.device | str | None = None,
 ) -> GeneratePaddingMask:
-    """Fill sequences up with ``pad_token``, and mark each token that equals it.
+    """Pad sequences with ``pad_token``, and mask each token that equals ``pad_token``.
 
-    The mask is read off the tokens, not off the lengths: a real token that happens to equal ``pad_token`` is
-    masked too. Burn's third choice of a length, a fixed one, is left out.
+    The mask depends on the tokens and not on the lengths, so a real token that equals ``pad_token`` is masked, too.
+    Burn's fixed length is not supported.
 
     Args:
         pad_token: what to fill up with, on the right.
@@ -320,13 +319,12 @@ class BurnMultiHeadAttention(nn.Module):
     def forward_cache(self, input: MhaInput, cache: "MhaCache") -> MhaOutput:
         """Attend, and project only what the cache has not seen.
 
-        The first call may hand in any number of positions, the *prefill*. Without a ``mask_attn`` each of them
-        sees those after it, and the cache keeps what they made of it. Every later call hands in everything
-        from the beginning again, with **one** more position at the end. Anything else fails, and leaves the
-        caches of q, k and v one row longer than it found them.
+        The first call, the *prefill*, may have any number of positions. Without a ``mask_attn`` they also attend to
+        later positions, and the cache keeps the results. Every later call gets all positions again and **one** new
+        position at the end. Any other number fails and leaves the caches of q, k and v one row longer.
 
-        The queries are cached too, so the weights of all positions are computed anew in each call. But of the
-        context only the last row is; the others stay as they were, whatever the new weights say.
+        The queries are cached, too, so each call computes the weights of all positions again. But it computes only
+        the last row of the context and keeps the other rows.
 
         Returns:
             Weights (B, H, T, S) and context (B, T, E), with a row for each position so far.
@@ -375,10 +373,7 @@ def _linear(config: BurnMultiHeadAttentionConfig, bias: bool) -> nn.Linear:
 
 @dataclass
 class GrowingCache:
-    """Project everything once, and from then on only the last position, which is appended.
-
-    However many positions are new, one is added.
-    """
+    """Project all positions in the first call, and only the last position in every later call."""
 
     dim: int
     """The axis of positions in what is kept."""
@@ -387,7 +382,7 @@ class GrowingCache:
     def __call__(
         self, x: Float[Tensor, "B T E"], project: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """All positions so far, projected."""
+        """Return the projections of all positions so far."""
         if self.value is None:
             self.value = project(x)
         else:
@@ -397,14 +392,14 @@ class GrowingCache:
 
 @dataclass
 class FixedCache:
-    """Project what comes first, and return it for ever: what comes later is not looked at."""
+    """Project the first input, and return this result in every later call."""
 
     value: Tensor | None = None
 
     def __call__(
         self, x: Float[Tensor, "B S E"], project: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """What came first, projected."""
+        """Return the projections of the first input."""
         if self.value is None:
             self.value = project(x)
         return self.value
@@ -424,12 +419,12 @@ class MhaCache:
 
     @classmethod
     def autoregressive(cls) -> "MhaCache":
-        """For self-attention: all four grow."""
+        """Return the caches for self-attention, which all grow."""
         return cls()
 
     @classmethod
     def autoregressive_cross_attention(cls) -> "MhaCache":
-        """For cross-attention: keys and values are those of the first call."""
+        """Return the caches for cross-attention, with the keys and values of the first call."""
         return cls(key=FixedCache(), value=FixedCache())
 
 

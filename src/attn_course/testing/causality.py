@@ -16,10 +16,10 @@ def assert_causal(
 ) -> None:
     r"""Check that output t of ``fn`` depends on inputs up to t only, and say where it does not.
 
-    Two independent tests. *Gradient*: $\partial\,\mathrm{out}_t / \partial\,x_s$ must be exactly 0 for every s > t.
-    *Perturbation*: new numbers in place of every $x_s$ with s > t must leave outputs 0 to t as they were. The
-    gradient finds any leak a derivative can see; the perturbation also finds those it cannot, such as a
-    ``detach`` or an argmax on the way. It tries random numbers and the extremes: equal ones, and large after small.
+    The function makes two independent tests. *Gradient*: $\partial\,\mathrm{out}_t / \partial\,x_s$ must be exactly 0
+    for every s > t. *Perturbation*: if every $x_s$ with s > t is replaced, outputs 0 to t must stay the same. The
+    perturbation also finds leaks without a gradient, for example through ``detach`` or an argmax. It tries random
+    numbers, equal numbers, and large numbers after small ones.
 
     Call it in evaluation mode: dropout changes the outputs on its own.
 
@@ -96,7 +96,7 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
 
 
 def _make_pairs(x: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Two sequences each: of the first comes the past, of the second the future that must not matter."""
+    """Return pairs of sequences. The first one gives the past, the second one gives another future."""
     # Each column on its own: ids of different vocabularies may stand side by side.
     columns = x.reshape(-1, x.size(-1))
     low, high = columns.amin(0), columns.amax(0)

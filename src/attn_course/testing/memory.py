@@ -11,9 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 def peak_bytes(call: Callable[[], object]) -> int:
     """Count the most bytes that live at one time during a call, beyond those that lived before it.
 
-    What the call returns is counted, and what its backward pass needs, if that runs within the call. The
-    numbers are those of the allocator, from PyTorch's profiler, and the same each time. Not counted is the
-    little memory that compiled code takes without asking PyTorch.
+    The result of the call counts, and so does the memory of a backward pass inside the call. The
+    numbers are those of the allocator, from PyTorch's profiler, and the same each time. Memory that compiled code
+    takes without PyTorch's allocator is not counted.
 
     Args:
         call: takes no arguments.
