@@ -11,6 +11,7 @@ import posixpath
 import re
 import sys
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -90,7 +91,11 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
         parts = cells[detail.start : detail.stop]
         count = sum((reading_time.reading(part, folded=True) for part in parts), reading_time.Reading()).minutes
         title = section.index(section.next_node(nodes.title))
-        label = f'<span class="detail-label">Optional · {max(1, round(count))} min</span></summary>'
+        label = f'<span class="detail-label">Optional · {max(1, round(count))} min</span>'
+        inside = " · ".join(part.next_node(nodes.title).astext() for part in section if isinstance(part, nodes.section))
+        if inside:
+            label += f'<span class="detail-titles">{escape(inside)}</span>'
+        label += "</summary>"
         section.insert(title + 1, nodes.raw("", label, format="html"))
         section.insert(title, nodes.raw("", '<details class="detail"><summary>', format="html"))
         section.append(nodes.raw("", "</details>", format="html"))

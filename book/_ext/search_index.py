@@ -61,6 +61,9 @@ ALIASES = {
 # Other words for a section, by its address.
 SECTION_ALIASES = {
     "causal-masks": "causal mask",
+    "tiled-attention": "flash attention, FlashAttention",
+    "rotary-position-embeddings-rope": "rope",
+    "run-the-notebooks-on-your-machine": "how to install, installation",
     "padding-masks": "padding mask",
     "empty-rows-all-keys-are-masked": "fully masked row, all keys masked, masked row nan, empty row",
 }

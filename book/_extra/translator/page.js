@@ -373,6 +373,7 @@ function start(home) {
       make("div", { class: "try-table", role: "region", tabindex: 0, "aria-label": table.caption.textContent }, table),
     );
     choose(t.beam);
+    home.append(examples); // below the result
 
     /** @param {Found} f */
     function choose(f) {

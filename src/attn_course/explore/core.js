@@ -271,7 +271,10 @@ export class Figure {
     const line = element("p", { class: "value-line" }, POINT);
     picture.after(line);
     for (const type of ["pointermove", "pointerdown", "focusin"])
-      picture.addEventListener(type, (event) => setText(line, describe(event) || POINT));
+      picture.addEventListener(type, (event) => {
+        const text = describe(event);
+        if (text || type === "pointermove") setText(line, text || POINT); // a press may move the focus elsewhere
+      });
     picture.addEventListener("pointerleave", (/** @type {any} */ { pointerType }) => {
       if (pointerType !== "touch") setText(line, POINT);
     });
