@@ -37,7 +37,7 @@ def add_up(numbers: Sequence[float]) -> float:
 
 
 def both_send_first() -> float:
-    """Try to swap ranks between two processes, and wait for ever: both send, and neither receives."""
+    """Try to swap ranks between two processes, and wait forever, because both send and neither receives."""
     other = 1 - dist.get_rank()
     mine, theirs = torch.tensor([float(dist.get_rank())]), torch.empty(1)
     dist.send(mine, dst=other)

@@ -217,7 +217,7 @@ def _answer(message: bytes) -> dict[str, Any]:
 
 
 def _line_of(task: Callable | None, error: Exception) -> str:
-    """The line of the task's own module in which it stopped."""
+    """Return the line of the task's module where the task stopped."""
     frames = traceback.extract_tb(error.__traceback__)
     file = task.__code__.co_filename if task is not None else __file__
     return next((f.line for f in reversed(frames) if f.filename == file), frames[-1].line)

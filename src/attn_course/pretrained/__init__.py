@@ -1,4 +1,4 @@
-"""Weights that others trained, in our own modules, from BERT to Gemma 3 and gpt-oss. Derived in chapter 17."""
+"""Load published weights, from BERT to Gemma 3 and gpt-oss, into modules of the course. Derived in chapter 17."""
 
 from attn_course.nn.outputs import ModelOutput
 from attn_course.pretrained.bert import BERT_NAMES, Bert, load_bert

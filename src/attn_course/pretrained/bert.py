@@ -1,4 +1,4 @@
-"""BERT: a post-norm encoder of our own layers, with their weights. Derived in chapter 17."""
+"""BERT: a post-norm encoder made of the course's layers, with published weights. Derived in chapter 17."""
 
 from collections.abc import Callable
 from pathlib import Path

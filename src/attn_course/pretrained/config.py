@@ -1,4 +1,4 @@
-"""Reading config.json, and refusing what our modules do not have. Derived in chapter 17."""
+"""Read config.json, and refuse options that the modules of the course do not have. Derived in chapter 17."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from attn_course.functional.positions import Rope, Yarn
 
 
 def gelu_by_tanh(x: Tensor) -> Tensor:
-    """GELU as GPT-2 was trained with it, approximated by tanh."""
+    """Compute the tanh approximation of GELU, which GPT-2 uses."""
     return F.gelu(x, approximate="tanh")
 
 
@@ -24,15 +24,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swish": F.silu,  # two names of one function
 }
-"""Functions between the two maps of a feed-forward, by their names in a config.json."""
+"""Activation functions of a feed-forward network, by their names in a config.json."""
 
 
 def read_config(folder: str | Path, model_type: str | None = None) -> "HFConfig":
     """Read ``config.json``: the sizes of a model, and which architecture it is.
 
     Args:
-        folder: where the model is.
-        model_type: the architecture that it must be; any when not given.
+        folder: the folder of the model.
+        model_type: the required architecture; None allows any.
 
     Raises:
         FileNotFoundError: if there is no config.json.
@@ -101,7 +101,7 @@ _MSCALES = ("mscale", "mscale_all_dim")
 
 
 def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
-    """What a configuration says of rotary positions in layers of this type.
+    """Return the options for rotary positions in layers of this type.
 
     Raises:
         ValueError: if they are neither the plain ones, "default", nor "yarn", or turn only some columns, or what

@@ -1,4 +1,4 @@
-"""Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder, built line by line of a config.json. Derived in chapter 17."""
+"""Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder that is built from a config.json. Derived in chapter 17."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
 class ConfiguredAttention(MultiHeadAttention):
-    r"""Causal self-attention with what configurations since 2024 ask for, each of it off when not given.
+    r"""Causal self-attention with the options of models since 2024. Every option is off by default.
 
     Without weights asked for, it goes through the fused kernel as :class:`~attn_course.MultiHeadAttention` does,
     but with ``softcap``, which no fused kernel has: then all T * S scores are written down.
@@ -171,7 +171,8 @@ class ConfiguredAttention(MultiHeadAttention):
 
 
 class Experts(nn.Module):
-    r"""Many gated feed-forwards, of which a router chooses a few for each token, as in gpt-oss (arXiv:2508.10925).
+    r"""A mixture of experts: a router chooses a few gated feed-forward networks for each token, as in gpt-oss
+    (arXiv:2508.10925).
 
     Args:
         d_model: E, the width of input and output.
@@ -229,7 +230,7 @@ class Experts(nn.Module):
 
 
 class ConfiguredLayer(LlamaLayer):
-    """A layer as Llama's that turns queries and keys in its own way, for a model whose layers differ in it.
+    """A Llama layer with its own rotary positions, for models whose layers differ.
 
     Args:
         d_model: E, the width of the stream.
@@ -255,16 +256,15 @@ class ConfiguredLayer(LlamaLayer):
 
 
 class _ScaledEmbedding(nn.Embedding):
-    """A table whose rows come out multiplied by the root of their width."""
+    """An embedding table whose outputs are multiplied by the square root of their width."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return super().forward(ids) * self.embedding_dim**0.5
 
 
 class ConfiguredDecoder(DecoderOnly):
-    """A language model of given layers, each with its own rotary positions; :func:`load_configured` builds one.
-
-    Every layer's cache keeps all positions, also that of a local layer, which hides what left its window.
+    """A language model whose layers have their own rotary positions; :func:`load_configured` builds one. The cache of
+    a local layer keeps all positions, too, and the layer hides those outside its window.
 
     Args:
         embed: the table of embeddings (V, E).
@@ -329,7 +329,7 @@ class ConfiguredDecoder(DecoderOnly):
 
 
 class _Family(NamedTuple):
-    """What the type of a model says and no line of its config.json."""
+    """The properties of a model family that are not in its config.json."""
 
     qk_norm: bool = False
     sink: str | None = None
@@ -485,7 +485,7 @@ def _add_one(tensor: Tensor) -> Tensor:
 
 
 def _take_apart(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Gate and up, which take turns on the last axis."""
+    """Split interleaved columns into gate and up."""
     return tensor[..., ::2], tensor[..., 1::2]
 
 

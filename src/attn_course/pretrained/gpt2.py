@@ -1,4 +1,4 @@
-"""GPT-2: our language model with learned positions, and its weights. Derived in chapter 17."""
+"""GPT-2: the course's language model with learned positions and published weights. Derived in chapter 17."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Models by their name on the Hugging Face hub. Used from chapter 17 on."""
+"""Download models by their name on the Hugging Face hub. Used from chapter 17 on."""
 
 from pathlib import Path
 

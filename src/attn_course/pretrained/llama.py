@@ -1,4 +1,5 @@
-"""Llama: rotary positions, grouped-query attention, RMSNorm and SwiGLU, and its weights. Derived in chapter 17."""
+"""Llama: rotary positions, grouped-query attention, RMSNorm and SwiGLU, with published weights. Derived in chapter
+17."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -59,7 +60,7 @@ def make_llama_names(num_heads: int, num_kv_heads: int) -> dict[str, str | Into]
 
 
 class GatedFeedForward(nn.Module):
-    r"""A feed-forward in which one map decides how much of the other passes.
+    r"""A gated feed-forward network.
 
     Computes $\mathrm{SwiGLU}(x) = (\mathrm{swish}(xW) \otimes xV)\,W_2$ (Shazeer 2020, arXiv:2002.05202,
     eq. 6).
@@ -85,7 +86,7 @@ class GatedFeedForward(nn.Module):
 
 
 class LlamaLayer(nn.Module):
-    """A pre-norm layer of given parts whose norms only rescale (Zhang and Sennrich 2019, arXiv:1910.07467).
+    """A pre-norm layer with RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467).
 
     Args:
         d_model: E, the width of the stream.

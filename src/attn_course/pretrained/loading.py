@@ -1,4 +1,4 @@
-"""The right class for a folder with a model, whatever its architecture. Used from chapter 17 on."""
+"""Load a model from a folder with the class for its architecture. Used from chapter 17 on."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Marian: the Transformer of the first paper with swish, and the weights of its translators. Derived in chapter 17."""
+"""Marian: the original Transformer with swish, and the weights of published translators. Derived in chapter 17."""
 
 from collections.abc import Callable
 from pathlib import Path

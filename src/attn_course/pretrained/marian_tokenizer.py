@@ -1,4 +1,4 @@
-"""Text to ids and back for a Marian: pieces by SentencePiece, numbered by a list. Used from chapter 17 on."""
+"""The tokenizer of a Marian model: SentencePiece pieces with ids from a list. Used from chapter 17 on."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class MarianTokenizer:
-    """Cut text into pieces and number them, as the Marian in a folder was trained.
+    """The tokenizer of the Marian model in a folder.
 
     Args:
         folder: with ``source.spm`` and ``target.spm``, which cut, and ``vocab.json``, which numbers; and
@@ -49,7 +49,7 @@ class MarianTokenizer:
             raise ValueError(f"the vocabulary in {folder} is damaged: {error}") from error
 
     def encode(self, text: str) -> list[int]:
-        """Number the pieces of a source text, its end included.
+        """Return the ids of a source text with its end token.
 
         A text for a model of several target languages begins with the one that is wanted, as in ``>>jpn<<``.
         """

@@ -1,4 +1,4 @@
-"""Sentences as vectors: a BERT, its tokenizer, and the mean over what it makes of the tokens. Derived in chapter 17."""
+"""Sentence embeddings: BERT, its tokenizer, and the mean over the hidden states. Derived in chapter 17."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from attn_course.pretrained.bert import Bert
 
 
 class SentenceEncoder(nn.Module):
-    """Turn sentences into vectors whose directions are close when their meanings are.
+    """Convert sentences to vectors. Sentences of similar meaning have vectors of similar direction.
 
     The vector of a sentence is the mean over its tokens, [CLS] and [SEP] included and padding not, of
     what leaves the last layer, brought to length 1 (Reimers and Gurevych 2019, arXiv:1908.10084, section 3).
@@ -33,7 +33,7 @@ class SentenceEncoder(nn.Module):
         tokenizer.enable_truncation(max_len)
 
     def tokens(self, text: str) -> list[str]:
-        """The pieces that a text is read as; ``##`` continues a word."""
+        """Return the pieces of a text. A piece with ``##`` continues a word."""
         return self.tokenizer.encode(text).tokens
 
     def batch(

@@ -1,4 +1,4 @@
-"""The tokenizer that belongs to a model, read by the library ``tokenizers``. Used from chapter 17 on."""
+"""Load the tokenizer of a model with the library ``tokenizers``. Used from chapter 17 on."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
-"""Weight maps: tables from their names to ours, and loading by them, all or nothing. Derived in chapter 17."""
+"""Weight maps: tables from published names to names of the course. Loading changes all parameters or none. Derived in
+chapter 17."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ from attn_course.pretrained.weights import read_weights, shorten
 
 
 class Into(NamedTuple):
-    """Where a tensor goes in a :func:`load_weight_map` when it does not go there as it is."""
+    """The target of a tensor that :func:`load_weight_map` has to transform."""
 
     names: str | Sequence[str]
     """One of our names, or one for each part."""

@@ -1,4 +1,4 @@
-"""Reading weights: named tensors from safetensors files, whole or in shards. Derived in chapter 17."""
+"""Read named tensors from safetensors files, complete or in shards. Derived in chapter 17."""
 
 import json
 from pathlib import Path
@@ -107,6 +107,6 @@ def _refusal(path: Path) -> str:
 
 
 def shorten(items: list[str], most: int = 8) -> str:
-    """Join the first few with commas, and say how many more there are."""
+    """Join the first names with commas, and add how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more

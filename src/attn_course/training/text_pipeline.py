@@ -1,4 +1,4 @@
-"""The way from a training text to batches of ids. Used in chapter 12."""
+"""Convert a training text to batches of ids. Used in chapter 12."""
 
 from collections.abc import Iterator
 from itertools import compress
@@ -20,7 +20,7 @@ IdPairs = list[tuple[list[int], list[int]]]
 
 
 class LocalBatches(NamedTuple):
-    """What one process reads in one step."""
+    """The batches of one process in one step."""
 
     batches: list[Batch]
     """The parts of this process, to be read one after another."""

@@ -266,7 +266,7 @@ class Trainer:
 
     @property
     def eval_model(self) -> Transformer:
-        """The model to evaluate and save as the best one: the average if there is one."""
+        """Return the model to evaluate and save as the best one: the average if there is one."""
         return self.model if self.average is None else self.average.model
 
     def _check_finite(self, what: str, value: float, rate: float) -> None:

@@ -25,7 +25,7 @@ def on_the_cpu(found: Any) -> Any:
 
 
 def where(tells: Callable[..., bool], *answers: Callable) -> Callable[..., bool | None]:
-    """A sign: one of the answers' results, in the trials that can tell; in the others learners do many things.
+    """Recognise the result of one of the given answers, in the trials where it differs from the right one.
 
     Args:
         tells: whether a trial can tell, asked of its inputs.

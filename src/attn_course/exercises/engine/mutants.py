@@ -50,7 +50,7 @@ class Edited:
 
     @functools.cached_property
     def source(self) -> str:
-        """The text of the wrong answer."""
+        """Return the source of the wrong answer."""
         source, end, pieces = _source(self.right), 0, []
         for start, stop, new in self.places:
             if start < end:

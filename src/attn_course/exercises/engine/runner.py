@@ -215,7 +215,7 @@ class Run:
             return False
 
     def _names(self) -> list[str]:
-        """The names of the inputs, as the right answer calls them."""
+        """Return the names of the inputs in the right answer."""
         target = self.exercise.right if self.exercise.use is call_answer else self.exercise.use
         names = list(inspect.signature(target).parameters)
         return names if self.exercise.use is call_answer else names[1:]
@@ -336,7 +336,7 @@ class GradientRun(Run):
         )
 
     def gradient_text(self) -> tuple[str, str]:
-        """The name of what is wrong with the gradients, and a sentence."""
+        """Return the name of the gradient mistake, and a sentence."""
         if self.error is not None:
             said = str(self.error).strip().split("\n")[0].split(":")[0]
             text = f"The numbers are right, but their gradient cannot be computed: {said}."
