@@ -286,7 +286,7 @@ def test_a_reward_for_length_turns_it_around_too_and_patience_finds_what_it_need
     assert [h.score for h in patient] == pytest.approx([math.log(0.3) + 1.5, math.log(0.5) + 0.5])
 
 
-def test_what_is_cut_off_comes_after_what_ended():
+def test_truncated_hypotheses_come_after_finished_ones():
     table = {(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}, (A, A): {A: 0.95, EOS: 0.05}}
     (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=3, beam=Beam(5, length_penalty=0.0), special=IDS)
     assert len(found) == 4
@@ -465,7 +465,7 @@ def test_the_same_generator_state_draws_the_same_and_the_global_one_is_left_alon
 
 @settings(max_examples=30)
 @given(seeds)
-def test_what_is_sampled_has_one_end_and_no_beginning(seed):
+def test_sampled_texts_have_one_end_and_no_beginning(seed):
     sampling = Sampling(generator=torch.Generator().manual_seed(seed))
     ids = sample(Writer(seed=seed, size=0.1), *make_batch(seed=seed), special=IDS, max_len=9, sampling=sampling)
     for row in ids.tolist():
@@ -671,7 +671,7 @@ def test_prompts_of_one_length_need_no_lengths():
     assert found.shape == (3, 7)
 
 
-def test_what_is_drawn_is_the_same_with_a_cache_and_as_often_as_it_is_probable():
+def test_sampling_is_the_same_with_a_cache_and_follows_the_probabilities():
     model, (prompts, lengths) = make_language_model(seed=4), make_prompts()
 
     def draw(seed, **reading):
@@ -706,7 +706,7 @@ def test_a_model_without_a_cache_can_go_on_too():
     assert torch.equal(generate(bare, *batch, max_new_tokens=7), expected)
 
 
-def test_it_writes_as_much_as_the_model_can_read_and_no_more():
+def test_generate_stops_at_the_maximum_length_of_the_model():
     for positions in ("rotary", "alibi", "learned"):
         model, batch = make_language_model(positions=positions), make_prompts()
         for use_cache in (True, False):

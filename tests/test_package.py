@@ -48,7 +48,7 @@ def parts_of_the_package(kind):
             )
 
 
-def test_what_holds_settings_or_results_cannot_be_changed_afterwards():
+def test_records_of_settings_and_results_are_immutable():
     changing = [
         node.name
         for _, node in parts_of_the_package(ast.ClassDef)

@@ -11,7 +11,7 @@ from attn_course._show_source import Markdown
 
 
 @pytest.mark.parametrize("name", [n for n in attn_course.__all__ if callable(getattr(attn_course, n))])
-def test_it_is_the_source_without_docstrings(name):
+def test_show_source_returns_the_source_without_docstrings(name):
     shown = show_source(getattr(attn_course, name)).text
     assert shown.startswith("```python\n")
     assert shown.endswith("\n```")
@@ -43,7 +43,7 @@ class Documented:
         return """no docstring"""
 
 
-def test_what_stands_below_a_docstring_moves_up_and_a_method_moves_to_the_left():
+def test_show_source_removes_docstrings_and_dedents_methods():
     lines = ["class Documented:", "    # What comes first.", "    def method(self):"]
     lines += ["        # Why so.", '        return """no docstring"""']
     assert show_source(Documented).text.splitlines()[1:-1] == lines
@@ -60,6 +60,6 @@ def test_notebooks_render_it_as_markdown():
 
 
 @pytest.mark.bad_input
-def test_what_has_no_source_is_refused():
+def test_show_source_refuses_an_object_without_source():
     with pytest.raises(TypeError, match=r"<built-in function len> has no Python source to show"):
         show_source(len)

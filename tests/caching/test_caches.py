@@ -72,7 +72,7 @@ def make_cache(**options):
 
 
 @given(seeds, partitions())
-def test_it_returns_what_joining_the_pieces_gives(seed, sizes):
+def test_a_cache_returns_the_concatenated_pieces(seed, sizes):
     k, v = random_tensor(2, B, G, MAX, D, seed=seed)
     cache, end = make_cache(), 0
     for new_k, new_v in zip(k.split(sizes, dim=2), v.split(sizes, dim=2), strict=True):
@@ -124,7 +124,7 @@ def test_after_a_reset_nothing_of_the_first_sequence_is_left():
         assert torch.equal(found, expected)
 
 
-def test_it_can_go_back_to_a_common_beginning():
+def test_a_cache_can_be_truncated_to_a_common_prefix():
     k, v = random_tensor(2, B, G, MAX, D)
     cache = make_cache()
     cache.append(k, v)
@@ -564,7 +564,7 @@ def test_beams_go_on_with_the_target_and_the_source_of_their_row(seed, rows, pad
     assert_same(found, expected[:, 4:])
 
 
-def test_one_mask_for_all_sources_stays_one():
+def test_a_shared_source_mask_stays_shared():
     model, (src, tgt, _) = make_model(), make_batch()
     src_mask = make_padding_mask([4], S)
     memory, _ = model.encode(src, src_mask=src_mask)
@@ -749,7 +749,7 @@ def test_latent_layers_share_a_decoder_cache():
 
 @pytest.mark.cpu_only("inference mode knows no device that is written in Python")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_works_wherever_gradients_are_off(mode):
+def test_a_cache_works_wherever_gradients_are_off(mode):
     model, (src, tgt, src_mask) = make_model(), make_batch()
     with mode():
         memory, _ = model.encode(src, src_mask=src_mask)

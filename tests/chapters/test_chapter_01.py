@@ -57,7 +57,7 @@ def test_the_chapter_s_additive_attention_is_the_package_s(chapter):
     assert_close(chapter["additive"](*inputs), additive_attention(*inputs))
 
 
-def test_what_is_read_is_what_is_to_be_written_one_place_later(chapter):
+def test_the_decoder_input_is_the_target_shifted_by_one(chapter):
     src, lengths, read, write = chapter["to_batch"]([("May 3rd, 2021", "2021-05-03"), ("5.5.21", "2021-05-05")])
     assert read.shape == write.shape == (2, 11)
     assert torch.equal(read[:, 1:], write[:, :-1])
@@ -149,7 +149,7 @@ def by_length(chapter, model, tests):
 
 @pytest.mark.trains
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_said_of_the_trained_networks_holds_with_other_seeds(chapter, seed):
+def test_the_claims_about_trained_networks_hold_with_other_seeds(chapter, seed):
     pairs, tests, rng = draw(chapter, seed)
     one_vector, one_vector_history = trained(chapter, RecurrentTranslator, pairs, tests, 1000, seed)
     attending, attending_history = trained(chapter, AttendingTranslator, pairs, tests, 400, seed)
@@ -231,7 +231,7 @@ def test_sixteen_numbers_are_too_few_for_one_vector_and_enough_for_attention(cha
 
 
 @pytest.mark.trains
-def test_what_the_figure_of_section_6_says_holds_with_another_seed(monkeypatch):
+def test_the_claims_of_the_figure_hold_with_another_seed(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import checkpoints
 

@@ -130,7 +130,7 @@ def test_one_gives_its_noun_the_smallest_weight_without_projections(x):
     assert softmax(x @ x.T)[ONE].argmin() == STEP
 
 
-def test_who_asks_matters_once_queries_and_keys_differ(x, matrices):
+def test_scores_are_not_symmetric_with_separate_queries_and_keys(x, matrices):
     W_query, W_key, _ = matrices
     scores = (x @ W_query) @ (x @ W_key).T
     assert torch.equal(x @ x.T, (x @ x.T).T)
@@ -183,7 +183,7 @@ def test_the_misprinted_formula_makes_shares_of_features_out_of_any_values():
 # -- The scale ---------------------------------------------------------------------------------------
 
 
-def test_a_new_layer_has_scores_three_times_smaller_than_vectors_of_variance_one_and_softer_rows():
+def test_a_new_layer_has_scores_a_third_as_large_and_softer_rows():
     one_hot = {}
     for width in (64, 512, 1024):
         torch.manual_seed(width)

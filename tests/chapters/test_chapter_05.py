@@ -142,7 +142,7 @@ def test_a_padded_sentence_gives_what_it_gives_alone(side):
         assert_same(result[real], alone)
 
 
-def test_what_the_padding_contains_cannot_matter():
+def test_the_contents_of_the_padding_do_not_matter():
     x, mask = random(2, 5, 3), make_padding_mask([5, 3])
     changed = x.clone()
     changed[1, 3:] = 1000.0
@@ -390,7 +390,7 @@ def reads(chapter, mask):
     return chapter["gradient_map"](lambda x: attention(x, x, x, mask)[0], random(7, 3)) > 0
 
 
-def test_the_detector_is_silent_about_a_mask_that_hides_too_much_and_the_table_of_what_is_read_is_not(chapter):
+def test_the_detector_ignores_a_mask_that_hides_too_much(chapter):
     causal = make_causal_mask(7)
     shifted_into_the_past = causal.tril(diagonal=-1)
     for strict in (shifted_into_the_past, torch.zeros_like(causal), make_sliding_window_mask(7, 3)):

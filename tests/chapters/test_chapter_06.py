@@ -390,7 +390,7 @@ def test_exercise_5_moves_the_weights_to_pytorch():
     assert_same(theirs(x, x, x, attn_mask=hidden)[0], layer(x, is_causal=True)[0])
 
 
-def test_a_fresh_module_of_pytorch_has_biases_of_zero_and_needs_to_be_told_that_the_batch_comes_first():
+def test_a_new_pytorch_module_has_zero_biases_and_needs_batch_first():
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(6, 3).double()
     assert not theirs.in_proj_bias.any()

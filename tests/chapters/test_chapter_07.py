@@ -157,7 +157,7 @@ def test_hidden_memory_is_as_good_as_cut_off(need_weights):
     assert_same(out, theirs)
 
 
-def test_what_stands_in_the_padding_does_not_matter_and_gets_no_gradient():
+def test_padding_does_not_matter_and_gets_no_gradient():
     layer = make_cross_layer(d_memory=D_MEMORY)
     x, memory = random_tensor(1, T, E), random_tensor(1, S, D_MEMORY, seed=1).requires_grad_()
     mask = make_padding_mask([3], S)
@@ -378,7 +378,7 @@ def test_the_target_s_mask_hides_the_verb_without_an_error(chapter, trained):
     assert (logits[:, 1].argmax(-1) == write[:, 1]).float().mean() < 0.3  # eight verbs to guess from
 
 
-def test_who_trains_with_the_target_s_mask_can_only_guess_the_verb(chapter):
+def test_a_model_trained_with_the_mask_of_the_target_can_only_guess_the_verb(chapter):
     src, read, write, gold = (chapter[name] for name in ("src", "read", "write", "gold"))
     hidden = F.pad(read, (0, 1)) == 0  # (N, S)
     assert hidden.gather(1, gold[:, 1:2]).all()  # the verb, written second

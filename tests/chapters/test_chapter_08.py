@@ -39,7 +39,7 @@ def make_layer():
 # -- A bag of words ----------------------------------------------------------------------------------
 
 
-def test_who_bites_and_who_is_bitten_gets_the_same_vector():
+def test_attention_without_positions_confuses_subject_and_object():
     near, far = math.exp(2) / (math.exp(2) + 2), 1 / (math.exp(2) + 2)
     x = 2 * torch.eye(4)[:3]
     for order in ([0, 1, 2], [2, 1, 0]):
@@ -126,7 +126,7 @@ def test_the_functions_of_the_chapter_are_those_of_the_package(chapter):
     assert_same(chapter["learned_positions"](table, T), attn_course.learned_positions(table, T))
 
 
-def test_one_hand_comes_round_and_two_do_not():
+def test_one_rotary_frequency_repeats_and_two_do_not():
     table = attn_course.make_sinusoidal_positions(45, 4)
     alike = (table[:, :2] - table[:1, :2]).norm(dim=-1)
     assert alike[44] < 0.02  # 44 is nearly 7 times 2π
@@ -184,7 +184,7 @@ def test_with_values_turned_the_output_depends_on_where_the_text_begins():
     assert (read(here, attn_course.rotate(v, here)) - read(there, attn_course.rotate(v, there))).abs().max() > 0.1
 
 
-def test_turned_before_the_split_the_last_head_hardly_turns_and_every_score_is_still_relative():
+def test_rotating_before_the_split_hardly_rotates_the_last_head():
     x = random_tensor(1, T, 32)
 
     def split(x):

@@ -479,7 +479,7 @@ def test_exercise_5_agrees_with_remove_overlap(chapter):
     assert len(remove_leaks(train, test, chapter["key"])) == len(train) - 52
 
 
-def test_nothing_in_the_chapter_is_spelled_in_two_ways():
+def test_the_chapter_uses_one_spelling():
     """Japanese in the text is in the form that the course uses, but where the chapter shows the others."""
     for cell in markdown_cells("10"):
         assert unicodedata.normalize("NFC", cell.source) == cell.source

@@ -161,7 +161,7 @@ def test_adam_hardly_notices_a_loss_that_is_divided_twice_and_gradient_descent_d
     assert largest_move(torch.optim.SGD, 250) < 0.01 * largest_move(torch.optim.SGD, 1)
 
 
-def test_where_every_answer_is_certain_loss_and_accuracy_add_up_to_a_known_number(chapter):
+def test_certain_predictions_have_a_known_loss_for_each_accuracy(chapter):
     rng = torch.Generator().manual_seed(0)
     for V in (5, 159):
         tgt = random_ids(11, 13, V, seed=V)
@@ -238,7 +238,7 @@ def test_without_positions_the_order_of_the_source_is_lost(chapter):
         assert difference > 2e-5 or difference < 2e-6
 
 
-def test_what_pads_say_is_heard_until_it_is_masked(chapter):
+def test_padding_changes_the_loss_until_it_is_masked(chapter):
     for kind in ("WithLogits", "Causal", "WithPositions"):
         assert chapter["moved_by_padding"](build(chapter, kind, 1)) > 1e-4, kind
     assert chapter["moved_by_padding"](build(chapter, "WithPaddingMask", 1)) < 1e-6
@@ -286,7 +286,7 @@ def test_a_state_dict_follows_the_model_and_a_copy_does_not(chapter):
     assert not torch.equal(copied["output.weight"], model.output.weight)
 
 
-def test_the_losses_of_the_program_as_found_keep_their_graph_and_those_of_the_repaired_one_do_not(chapter):
+def test_the_repaired_program_does_not_keep_the_graph_of_its_losses(chapter):
     losses = [loss for loss, _ in a_few_steps(chapter, build(chapter, "WithPaddingMask", 1))]
     assert all(loss.requires_grad for loss in losses)
     few = chapter["src"][:32], chapter["tgt"][:32]

@@ -61,7 +61,7 @@ def chapter():
 # -- Writing ----------------------------------------------------------------------------------------
 
 
-def test_what_the_loop_writes_is_what_the_package_s_greedy_search_writes(chapter):
+def test_the_loop_equals_the_greedy_search_of_the_package(chapter):
     model = chapter["build"]()
     optimizer = chapter["make_optimizer"](model)
     for step, batch in zip(range(1, 41), chapter["batches"]("cpu"), strict=False):  # or it writes one word for ever
@@ -96,7 +96,7 @@ def test_a_lead_of_ln_of_the_ratio_is_the_best_one():
     assert lead.grad.abs() < 1e-12
 
 
-def test_the_careless_loss_depends_on_what_stands_at_the_padding_and_nothing_else_is_wrong_with_it(chapter):
+def test_the_unmasked_loss_depends_on_the_padding_only(chapter):
     rng = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 5, 7, generator=rng)
     whole, padded = (
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_the_chapter_holds_what_the_next_step_depends_on(chapter
     assert torch.equal(state["model"]["src_embed.weight"], before)
 
 
-def test_the_dev_loss_counts_every_token_once_and_without_smoothing_its_power_of_e_is_the_perplexity(chapter):
+def test_the_dev_loss_counts_every_token_once(chapter):
     model = chapter["build"]().double().eval()
     total = tokens = 0
     for ja, en in chapter["text"].dev:
@@ -300,7 +300,7 @@ def trained(request, everyday):
 
 
 @pytest.mark.trains
-def test_most_unseen_sentences_are_exactly_right_and_the_perplexity_is_near_that_of_the_smoothed_label(trained):
+def test_most_unseen_sentences_are_exactly_right(trained):
     assert trained["exact_share"](trained["model"], trained["text"].test) >= 0.85
     assert math.exp(trained["dev_scores"](trained["model"], 0.0)[0]) < 1.35
     assert not {tuple(ja) for ja, _ in trained["text"].test} & {tuple(ja) for ja, _ in trained["text"].train}
@@ -317,7 +317,7 @@ def test_a_hundred_steps_without_smoothing_lower_the_perplexity_and_help_no_tran
 
 
 @pytest.mark.trains
-def test_clipping_limits_the_harm_of_a_wrong_batch_and_nothing_that_of_a_rate_ten_times_too_high(trained):
+def test_clipping_limits_a_bad_batch_but_not_a_rate_that_is_too_high(trained):
     accident, usual = trained["with_accident"], torch.tensor(trained["losses"][400:440])
     fast = accident(peak_lr=10 * trained["settings"].peak_lr)[0] - usual
     clipped, norms = accident(wrong=True)

@@ -305,7 +305,7 @@ def test_the_flops_of_a_call_are_those_of_the_formula(new, seen):
 
 
 @pytest.mark.parametrize(("E", "L"), [(64, 2), (4096, 32)])
-def test_weights_and_cache_cost_the_same_at_six_times_the_width_if_every_head_has_its_own_keys(E, L):
+def test_weights_and_cache_cost_the_same_at_six_times_the_width(E, L):
     N, S = 12 * L * E**2, 6 * E
     assert 4 * L * E * S == 2 * N  # FLOPs of a step
     assert 2 * L * E * S == N  # numbers fetched

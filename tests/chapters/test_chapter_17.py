@@ -120,7 +120,7 @@ def test_under_sdpa_transformers_returns_no_weights_and_under_eager_it_does(chap
 # -- What heads look at ------------------------------------------------------------------------------
 
 
-def test_what_the_chapter_says_of_heads_holds_on_other_sentences(theirs, chapter):
+def test_the_claims_about_heads_hold_on_other_sentences(theirs, chapter):
     """The chapter measures every fifth sentence from the first; here are the ones after these."""
     ids, mask = chapter["make_batch"](ENGLISH[1::5])
     answer = chapter["run_reference"](theirs.to(ids.device), ids, mask)
@@ -231,7 +231,7 @@ def test_the_table_of_families_says_what_transformers_has_as_defaults():
     assert columns["gpt-oss 120B"][4] == f"YaRN from {trained} to {gpt_oss.max_position_embeddings:,}"
 
 
-def test_what_the_chapter_shows_for_a_network_names_what_there_is():
+def test_the_network_example_names_existing_functions():
     text = "\n".join(cell.source for cell in markdown_cells(NUMBER))
     blocks = re.findall(r"^```python\n(# Listing: .*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 5

@@ -141,7 +141,7 @@ def test_a_stream_that_was_not_spoiled_can_be_given_to_any_reader_at_no_damage(c
         assert torch.equal(patched, expected)
 
 
-def test_what_a_head_writes_is_what_the_layer_adds_to_the_logits_of_a_letter_that_it_reads_alone(chapter):
+def test_the_output_of_a_head_is_its_share_of_the_logits(chapter):
     model = make_model(chapter)
     layer = model.layers[1]
     with torch.no_grad():
@@ -346,7 +346,7 @@ CLAIMS = {
 
 @pytest.mark.trains
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_what_is_said_of_trained_heads_holds_for_four_seeds_of_five(found, claim):
+def test_the_claims_about_trained_heads_hold_for_four_seeds_of_five(found, claim):
     holds = [bool(CLAIMS[claim](numbers)) for numbers in found]
     assert sum(holds) >= 4, holds
 

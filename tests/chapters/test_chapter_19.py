@@ -298,7 +298,7 @@ CLAIMS = {
 
 @pytest.mark.trains
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_what_is_said_of_trained_models_holds_for_four_seeds_of_five(found, claim):
+def test_the_claims_about_trained_models_hold_for_four_seeds_of_five(found, claim):
     holds = [bool(CLAIMS[claim](numbers)) for numbers in found]
     assert sum(holds) >= 4, holds
 

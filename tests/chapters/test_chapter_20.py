@@ -121,7 +121,7 @@ def test_of_eight_tokens_two_ranks_compute_10_and_26_scores_and_with_the_zigzag_
     assert scores(zigzag_positions(8, 2)) == [18, 18]
 
 
-def test_the_last_of_two_ranks_has_three_times_as_much_to_do_and_the_last_of_four_seven_times():
+def test_the_last_rank_of_contiguous_shards_has_the_most_work():
     for ranks, times in ((2, 3), (4, 7)):
         first, *_, last = (contiguous_positions(2048, ranks) + 1).sum(dim=1).tolist()
         assert round(last / first, 1) == times
@@ -166,7 +166,7 @@ def positions_needed(wire):
     return 8 / 32 * 2 * 989e12 / wire
 
 
-def test_sending_hides_from_ten_thousand_positions_across_machines_and_a_ninth_of_that_within_one():
+def test_sending_is_hidden_from_ten_thousand_positions_across_machines():
     assert round(positions_needed(50e9)) == 9890
     assert round(positions_needed(450e9)) == 1099
     assert 100 < 2**20 / positions_needed(50e9) < 110  # GPUs on which a million tokens are spread then

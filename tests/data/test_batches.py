@@ -48,7 +48,7 @@ def test_every_sentence_comes_back_from_its_batch(pairs):
 
 
 @given(PAIRS)
-def test_what_is_written_is_read_one_step_later(pairs):
+def test_the_target_is_the_input_shifted_by_one(pairs):
     batch = make_batch(pairs)
     later = batch.tgt_in[:, 1:]
     real = later != PAD_ID

@@ -281,7 +281,7 @@ def test_a_connection_that_breaks_leaves_nothing_behind(cut, says_length):
         assert len(load_small_parallel_enja().train) == 3
 
 
-def test_what_arrived_whole_is_not_fetched_again(home, cache):
+def test_a_complete_download_is_not_repeated(home, cache):
     del home.files["test.en"]
     with pytest.raises(ConnectionError, match=r"test\.en could not be downloaded from http.*404"):
         load_small_parallel_enja()
@@ -309,7 +309,7 @@ def test_a_cache_that_cannot_be_written_to_is_named_with_what_to_do(home, monkey
             load()
 
 
-def test_what_is_not_the_published_file_is_thrown_away(home, cache):
+def test_a_file_with_another_checksum_is_deleted(home, cache):
     home.files["dev.en"] = b"the bird sang .\n"
     with pytest.raises(ValueError, match=r"SHA256 hash of downloaded file \(dev\.en\)") as error:
         load_small_parallel_enja()
@@ -546,7 +546,7 @@ few = st.lists(st.builds(Pair, *[st.text("aB b'，.１1猫ネﾈー。 ", max_si
 
 
 @given(few, few)
-def test_nothing_that_is_held_out_stays_and_nothing_else_goes(pairs, held_out):
+def test_remove_overlap_removes_exactly_the_held_out_sentences(pairs, held_out):
     kept = remove_overlap(pairs, held_out)
     ja, en = {bare(pair.ja) for pair in held_out} - {""}, {bare(pair.en) for pair in held_out} - {""}
     assert all(bare(pair.ja) not in ja and bare(pair.en) not in en for pair in kept)

@@ -180,7 +180,7 @@ def test_a_date_without_words_around_it_is_that_alone():
     assert not any(lead in text for text, _ in make_pairs(100, rng(), extra=0.0, max_len=60) for lead in ("due", "by "))
 
 
-def test_what_cannot_be_written_is_refused():
+def test_dates_refuse_invalid_input():
     with pytest.raises(ValueError, match=r"1968-12-31 must lie from 1969-01-01 to 2068-12-31"):
         write_date(date(1968, 12, 31), rng())
     with pytest.raises(ValueError, match=r"2069-01-01 must lie from 1969-01-01 to 2068-12-31"):

@@ -81,7 +81,7 @@ def test_a_question_in_one_language_is_a_question_in_the_other(drawn):
         assert pair.en[-1] in ".?", pair
 
 
-def test_what_is_denied_in_one_language_is_denied_in_the_other(drawn):
+def test_a_negation_is_in_both_languages(drawn):
     denials = {"ません", "ませんでした", "いません", "ありません", "ありませんでした", "ないで"}
     for pair in drawn:
         assert bool({"not", "cannot", "no"} & set(pair.en)) == bool(denials & set(pair.ja)), pair

@@ -13,7 +13,7 @@ JAPANESE = st.text(st.characters(categories=["L", "N", "P", "Z"], max_codepoint=
 
 
 @pytest.mark.parametrize("text", ["１０時にアメリカへ", "10時にｱﾒﾘｶへ", "10 時 に　アメリカ へ\n"])
-def test_one_sentence_has_one_spelling(text):
+def test_normalize_japanese_gives_one_spelling(text):
     assert normalize_japanese(text) == "10時にアメリカへ"
 
 
@@ -83,7 +83,7 @@ def test_a_word_that_may_be_another_stays_small():
     assert detokenize_english(tokenize_english(text)) == text
 
 
-def test_what_is_lost_are_the_capitals_of_other_names():
+def test_detokenize_english_loses_only_capitals_of_other_names():
     assert (
         detokenize_english(tokenize_english("Then Kohaku met Dr. Sato in Ueda.")) == "Then kohaku met Dr. Sato in ueda."
     )

@@ -85,11 +85,11 @@ def test_years_have_no_comma():
         ("MP3です", "it is an mp3"),
     ],
 )
-def test_what_is_no_number_of_both_sides_is_left_alone(ja, en):
+def test_vary_numbers_keeps_numbers_of_one_side(ja, en):
     assert varied(ja, en, 1) == [None]
 
 
-def test_one_stays_one_beside_others():
+def test_vary_numbers_keeps_the_number_one():
     for ja, en in varied("1日6時間眠る。", "i sleep six hours a day .", 20):
         assert ja.startswith("1日")
         assert en.endswith(" hours a day .")

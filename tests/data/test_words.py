@@ -28,7 +28,7 @@ def test_the_words_joined_are_the_text(text):
     assert all(found)
 
 
-def test_nothing_has_no_words():
+def test_an_empty_text_has_no_words():
     assert words("") == []
 
 

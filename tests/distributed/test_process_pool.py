@@ -58,7 +58,7 @@ def test_an_error_in_one_process_is_told_with_its_line_and_nobody_waits_for_it(p
     assert processes.run(rank_and_size, num_processes=1) == [(0, 1)]
 
 
-def test_who_finds_nobody_at_the_meeting_has_waited_and_is_no_cause(tmp_path):
+def test_a_process_that_timed_out_at_the_rendezvous_is_not_named_as_the_cause(tmp_path):
     message = pickle.dumps((tasks.add_up, ([1.0],), 0, 2, str(tmp_path / "meeting"), 1.0))
     alone = _answer(message)
     assert (alone["waited"], alone["by gloo"]) == (True, True), alone["error"]
@@ -69,12 +69,12 @@ def test_who_finds_nobody_at_the_meeting_has_waited_and_is_no_cause(tmp_path):
         _raise_the_first_cause([alone, {"returned": 1.0}], 1.0)
 
 
-def test_whoever_waits_for_one_that_has_left_is_told_so(processes):
+def test_a_process_waiting_for_a_finished_one_gets_an_error(processes):
     with pytest.raises(TimeoutError, match=r"\n  process 1 of 2 waits in: dist.barrier\(\)$"):
         processes.run(wait_for_one_who_left, num_processes=2, timeout=1)
 
 
-def test_what_does_not_answer_is_ended_and_the_next_call_starts_anew(monkeypatch):
+def test_unresponsive_processes_are_ended_and_the_next_call_starts_new_ones(monkeypatch):
     monkeypatch.setattr("attn_course.distributed.process_pool.TO_ANSWER", 0.2)
     with Processes(1) as one:
         with pytest.raises(TimeoutError, match=r"no answer from process 0 of 1 within 0.1 s; all were ended"):
@@ -85,7 +85,7 @@ def test_what_does_not_answer_is_ended_and_the_next_call_starts_anew(monkeypatch
 
 
 @pytest.mark.bad_input
-def test_what_cannot_run_is_refused_before_a_process_starts():
+def test_a_task_that_cannot_run_is_refused_before_a_process_starts():
     with pytest.raises(ValueError, match="num_processes"):
         Processes(0)
     two = Processes(2)

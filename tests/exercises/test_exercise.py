@@ -78,7 +78,7 @@ def test_an_exception_is_shown_with_the_line_of_the_cell():
     )
 
 
-def test_what_an_answer_makes_stops_in_use_and_not_the_answer_itself():
+def test_an_object_made_by_the_answer_that_fails_in_use_is_named():
     def in_float32(W):
         layer = nn.Linear(*W.shape, bias=False, device=W.device)  # meets an x of float64 later
         with torch.no_grad():
@@ -186,7 +186,7 @@ def test_of_an_input_that_was_changed_it_is_said_what_is_found_there(turn, found
     )
 
 
-def test_what_an_answer_makes_inside_torch_func_is_seen_and_does_not_stop_it():
+def test_tensors_created_inside_torch_func_are_recorded():
     x = torch.randn(6, 2)
     calls = [
         (lambda: torch.func.grad(lambda v: (v @ v.mT).sum())(x), 36),
@@ -221,7 +221,7 @@ def test_a_mistake_beside_another_defect_is_named_by_the_first_trial_it_explains
     assert check.scaled_scores.verdict(unscaled_and_broken_for_batches).mistake == "no scale"
 
 
-def test_what_an_answer_prints_is_heard_once(capsys):
+def test_the_output_of_an_answer_is_printed_once(capsys):
     def talks(q, k):
         print("shapes", tuple(q.shape), tuple(k.shape))
         return q @ k.mT
@@ -294,7 +294,7 @@ def test_numbers_texts_and_tuples_are_compared_too(right, answer, says):
     assert "\n  Tried: three; n 3." in verdict.text
 
 
-def test_an_exercise_with_many_right_results_accepts_by_a_rule_and_knows_mistakes_by_their_signs():
+def test_an_exercise_with_many_right_results_uses_predicates():
     negative = Mistake("The number is negative. See section 1.1.", sign=lambda found, n: found < 0)
     exercise = exercise_on_numbers(lambda n: n, accepts=lambda found, n: found >= n, mistakes={"negative": negative})
     assert exercise.verdict(lambda n: n + 7).right
@@ -333,7 +333,7 @@ def test_a_mistake_that_fits_the_first_failure_only_is_not_named():
     assert exercise.verdict(lambda n: -n if n == 3 else 7 * n).mistake is None
 
 
-def test_where_all_that_shows_is_an_error_it_is_the_mistakes_own_at_first_and_in_most_trials():
+def test_a_mistake_that_only_raises_an_error_is_recognised_by_its_error():
     def stops(message):
         raise ValueError(message)
 
@@ -389,7 +389,7 @@ def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_and_where():
     assert exercise.verdict(lambda n: (1, 0) if n == 5 else (-n, -7 * n)).mistake is None  # what is left is unknown
 
 
-def test_one_number_alone_is_not_told_as_one_mistake_here_and_another_there():
+def test_a_single_wrong_number_is_not_given_two_different_names():
     mistakes = {
         "less three": Mistake("Less. See section 1.1.", lambda n: n - 3),
         "no five": Mistake("Five. See section 1.1.", lambda n: 0 if n == 5 else n + 1),
@@ -540,14 +540,14 @@ def exercise_on_tensors(right, **more):
         (lambda x: x.mean(-2), "averaged over an axis", "result is averaged over axis -2"),
     ],
 )
-def test_what_all_wrong_results_have_in_common_is_named(answer, name, says):
+def test_a_property_of_all_wrong_results_is_named(answer, name, says):
     verdict = exercise_on_tensors(lambda x: x).verdict(answer)
     assert verdict.mistake == name
     assert says in verdict.text
     assert "Tried: a table; x (3, 5)." in verdict.text
 
 
-def test_what_some_wrong_results_have_in_common_is_not_named():
+def test_a_property_of_some_wrong_results_is_not_named():
     exercise = exercise_on_tensors(lambda x: x)
     assert exercise.verdict(lambda x: 3 * x if x.dim() == 2 else 3 * x + 1).mistake is None
     assert exercise.verdict(lambda x: -x if x.dim() == 2 else x.abs()).mistake is None
@@ -599,13 +599,13 @@ def test_what_some_wrong_results_have_in_common_is_not_named():
         ),
     ],
 )
-def test_what_is_done_too_much_or_too_little_is_named(right, answer, name, says):
+def test_an_operation_applied_too_often_or_too_rarely_is_named(right, answer, name, says):
     verdict = exercise_on_tensors(right).verdict(answer)
     assert verdict.mistake == name, verdict.text
     assert says in verdict.text
 
 
-def test_what_an_answer_keeps_from_one_call_to_the_next_is_found():
+def test_state_kept_between_two_calls_is_found():
     seen = []
 
     def adds_up(x):
@@ -657,7 +657,7 @@ def test_a_factor_is_not_said_of_a_trial_that_has_another():
     assert exercise.verdict(some).mistake != "a constant factor"
 
 
-def test_one_lost_number_among_zeros_and_ones_is_no_square_of_all():
+def test_a_lost_number_among_zeros_and_ones_is_not_called_a_square():
     def zeros_and_ones(x):
         table = (x > 0).to(x)
         table[..., 0, 0] = 3e-4
@@ -719,7 +719,7 @@ def test_several_results_in_the_wrong_order_or_alone_are_named():
         ),
     ],
 )
-def test_what_is_right_in_part_is_said(answer, says):
+def test_the_verdict_names_the_right_parts_of_a_result(answer, says):
     exercise = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     assert says in exercise.verdict(answer).text
 
@@ -886,7 +886,7 @@ def test_gradients_of_the_right_answer_are_computed_once():
     assert not calls
 
 
-def test_what_an_answer_could_spoil_is_made_anew_for_each_verdict():
+def test_inputs_that_an_answer_could_change_are_created_for_each_verdict():
     class Counter:
         reads = 0
 
@@ -959,7 +959,7 @@ def test_a_thread_has_no_limit_since_no_signal_reaches_it(monkeypatch):
     assert verdicts[0].right
 
 
-def test_what_is_written_into_a_parameter_without_no_grad_is_explained():
+def test_writing_into_a_parameter_without_no_grad_is_explained():
     def writes(n):
         nn.Linear(2, 3).weight.zero_()
 

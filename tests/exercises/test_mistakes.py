@@ -92,7 +92,7 @@ EDIT = "<!-- {'2': '1'} -->"
         (["## double"], {"signs": {"two": abs}}, "chapter_07.md: the section ## double has no mistake named 'two'"),
     ],
 )
-def test_what_does_not_fit_is_an_error_with_its_place(made, lines, recognisers, says):
+def test_an_invalid_mistake_line_raises_an_error_with_its_line_number(made, lines, recognisers, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         made(*lines, **recognisers)
 

@@ -362,7 +362,7 @@ def test_the_recorded_weights_are_shares_and_stand_beside_what_was_written():
         assert all(1 <= len(answer) <= 10 and set(answer) <= set("0123456789-■□") for answer in answers)
 
 
-def test_nothing_is_looked_at_before_training_and_the_date_after_it():
+def test_the_decoder_attends_to_nothing_before_training_and_to_the_date_afterwards():
     told = data_of(decoder())
     (shown,) = [i for i, (text, _) in enumerate(told["texts"]) if text == "the 3rd of May, 2021"]
     text, answer = told["texts"][shown]
@@ -471,7 +471,7 @@ def test_masked_weights_are_the_packages(compute, name):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_who_has_a_say_is_what_autograd_finds(compute, name):
+def test_the_influence_table_equals_autograd(compute, name):
     allowed = MASKS[name]
 
     def weigh(row, visible, when):
@@ -871,7 +871,7 @@ def test_view_takes_one_step_and_mixes_the_heads(shown):
     wait_for(tab, "split_heads", "Row 0 of head 1 holds 2 and 3. Every number is in the head that owns its column.")
 
 
-def test_one_head_shares_its_weight_and_two_need_not(shown):
+def test_one_head_divides_its_weight_and_two_heads_do_not(shown):
     tab = shown(shared_head())
     slide(tab, "First head: weight of dog", 0.75)
     wait_for(tab, "shared_head", "Off by 0.75 for the dog and 2.25 for the cat, together 3.00.")
@@ -946,7 +946,7 @@ def test_a_search_is_stepped_through_to_its_end(shown):
     )
 
 
-def test_what_is_taken_back_is_left_behind_and_written_over(shown):
+def test_truncated_cache_entries_stay_and_are_overwritten(shown):
     tab = shown(cache())
     rows = part(tab, "cache").locator("tbody tr")
     tab.get_by_label("Only the key and the value of “with”.").check()
@@ -1242,7 +1242,7 @@ GESTURES = {
 
 
 @pytest.mark.parametrize("name", GESTURES)
-def test_what_looks_movable_moves(shown, name):
+def test_a_gesture_changes_the_figure(shown, name):
     make, selector, press, release, says = GESTURES[name]
     tab = shown(make())
     figure = part(tab, data_of(make())["id"].removeprefix("explore-"))

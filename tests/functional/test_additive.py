@@ -20,7 +20,7 @@ def test_a_case_worked_by_hand():
 
 
 @given(masked_qkv())
-def test_it_equals_a_loop_over_every_pair(tensors):
+def test_additive_attention_equals_a_loop_over_every_pair(tensors):
     q, k, v, mask = tensors
     w = torch.linspace(-1, 2, q.size(-1), dtype=q.dtype)
     out, weights = additive_attention(q, k, v, w, mask)

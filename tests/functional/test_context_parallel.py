@@ -90,7 +90,7 @@ def test_decoding_over_a_cut_cache_equals_attention_over_the_whole_cache(
         ("ulysses", (6, 3), contiguous_positions(12, 2), r"num_kv_heads \(3\) or be a multiple of it"),
     ],
 )
-def test_what_cannot_be_spread_is_refused_with_the_rule(processes, form, heads, positions, message):
+def test_context_parallel_attention_refuses_invalid_shards_with_the_rule(processes, form, heads, positions, message):
     inputs = inputs_of(*heads, 12)
     with pytest.raises(RuntimeError, match=message):
         processes.run(tasks.attend_to_shards, form, *inputs, positions, num_processes=2)

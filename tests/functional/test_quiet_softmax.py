@@ -54,21 +54,21 @@ def test_the_formula_says_exponential_over_one_plus_the_sum_of_exponentials():
 
 
 @given(qkv())
-def test_it_is_a_softmax_with_an_appended_zero_on_every_axis(tensors):
+def test_quiet_softmax_is_a_softmax_with_an_appended_zero_on_every_axis(tensors):
     x = 30 * tensors[0]
     for dim in range(-x.dim(), x.dim()):
         assert_close(quiet_softmax(x, dim), with_one_more_score(x, dim=dim))
 
 
 @given(qkv())
-def test_it_is_the_softmax_times_a_sigmoid_of_how_much_there_is_to_attend_to(tensors):
+def test_quiet_softmax_is_the_softmax_times_a_sigmoid_of_the_logsumexp(tensors):
     x = 5 * tensors[0]
     assert_close(quiet_softmax(x), softmax(x) * torch.sigmoid(x.logsumexp(-1, keepdim=True)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1, 20, 200, 1e4])
-def test_it_neither_overflows_nor_underflows(dtype, scale):
+def test_quiet_softmax_neither_overflows_nor_underflows(dtype, scale):
     x = (scale * random(11, 7)).to(dtype)
     x = torch.cat([x, x.abs(), -x.abs(), x - 3 * scale])
     assert quiet_softmax(x).dtype == dtype
@@ -432,7 +432,7 @@ def test_shared_keys_are_not_copied_for_the_kernel():
     assert not {"aten::repeat_interleave", "aten::expand_as"} & kernels, kernels
 
 
-def test_where_there_is_no_such_kernel_the_weights_are_computed(monkeypatch):
+def test_quiet_attention_computes_weights_without_a_fused_kernel(monkeypatch):
     q, k, v = (torch.randn(2, 3, 5, 4, device="meta") for _ in range(3))  # any device but the CPU
     assert fused_attention(q, k, v, is_causal=True, sink=0.0).shape == (2, 3, 5, 4)
     q, k, v = (random(2, n, 5, 4, seed=n) for n in (6, 2, 2))
@@ -447,7 +447,7 @@ def test_where_there_is_no_such_kernel_the_weights_are_computed(monkeypatch):
 # -- The layer ---------------------------------------------------------------------------------------
 
 
-def test_a_layer_with_the_zero_sink_has_no_further_parameters_and_one_that_learns_has_one_for_each_head():
+def test_only_a_learned_sink_adds_one_parameter_for_each_head():
     plain, zero, learned = (MultiHeadAttention(12, 3, sink=sink) for sink in (None, "zero", "learned"))
     assert zero.state_dict().keys() == plain.state_dict().keys()
     assert learned.state_dict().keys() - plain.state_dict().keys() == {"sink_scores"}

@@ -109,7 +109,7 @@ def read_in_pieces(model, ids, sizes, mask=None, cache=None):
 
 @settings(max_examples=12)
 @given(seeds, kinds, st.sampled_from([None, 1, 2, 3]), st.booleans())
-def test_it_computes_what_the_definitions_say(seed, kind, num_kv_heads, tie_weights):
+def test_the_language_model_equals_its_definition(seed, kind, num_kv_heads, tie_weights):
     model = make_model(kind, seed, num_kv_heads=num_kv_heads, tie_weights=tie_weights)
     ids = make_ids(seed)
     for row, logits in zip(ids, model(ids), strict=True):

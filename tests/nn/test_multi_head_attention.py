@@ -49,7 +49,7 @@ def layer_and_inputs(draw):
     return layer, torch.randn(b, t, d_in, dtype=torch.float64), torch.randn(b, s, d_memory, dtype=torch.float64)
 
 
-def test_it_reproduces_the_split_heads_of_the_worked_example():
+def test_multi_head_attention_reproduces_the_split_heads_of_the_worked_example():
     torch.manual_seed(123)
     layer = MultiHeadAttention(2, 2, d_in=3, bias=False)
     for need_weights in (False, True):
@@ -58,7 +58,7 @@ def test_it_reproduces_the_split_heads_of_the_worked_example():
         assert_close(out, expected, atol=5.1e-5, rtol=0)
 
 
-def test_it_reproduces_the_stacked_heads_of_the_worked_example():
+def test_multi_head_attention_reproduces_the_stacked_heads_of_the_worked_example():
     torch.manual_seed(123)
     heads = [SelfAttention(3, 2) for _ in range(2)]
     layer = MultiHeadAttention(4, 2, d_in=3, bias=False, out_bias=False)
@@ -109,7 +109,7 @@ def test_asking_for_the_weights_does_not_change_the_output(case, is_causal, kind
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d_memory", [6, 5], ids=["one in_proj", "three projections"])
-def test_it_equals_multihead_attention_forward_and_backward(bias, d_memory):
+def test_multi_head_attention_equals_pytorchs_forward_and_backward(bias, d_memory):
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(6, 3, bias=bias, kdim=d_memory, vdim=d_memory, batch_first=True).double()
     with torch.no_grad():

@@ -195,7 +195,7 @@ def test_padding_gets_no_gradient(kind):
 # -- What the two share ------------------------------------------------------------------------------
 
 
-def test_they_share_everything_but_the_attention():
+def test_both_recurrent_translators_share_everything_but_the_attention():
     plain, attending = make(RecurrentTranslator), make(AttendingTranslator)
     assert attending.state_dict().keys() - plain.state_dict().keys() == {
         *("query_proj.weight", "key_proj.weight", "score_weight")

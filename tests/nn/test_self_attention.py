@@ -18,7 +18,7 @@ def close_to_four_digits(ours, theirs):
     assert_close(ours, torch.tensor(theirs), atol=5.1e-5, rtol=0)
 
 
-def test_it_reproduces_the_worked_example():
+def test_self_attention_reproduces_the_worked_example():
     torch.manual_seed(789)
     layer = SelfAttention(3, 2)
     out, weights = layer(INPUTS)
@@ -28,13 +28,13 @@ def test_it_reproduces_the_worked_example():
     close_to_four_digits(layer(INPUTS, make_causal_mask(6))[1], REFERENCE["linear"]["causal_weights"])
 
 
-def test_it_reproduces_the_causal_worked_example_for_a_batch():
+def test_self_attention_reproduces_the_causal_worked_example_for_a_batch():
     torch.manual_seed(123)
     out, _ = SelfAttention(3, 2)(torch.stack([INPUTS, INPUTS]), make_causal_mask(6))
     close_to_four_digits(out, [REFERENCE["causal_class"]["context"]] * 2)
 
 
-def test_it_equals_projections_followed_by_sdpa():
+def test_self_attention_equals_projections_and_sdpa():
     torch.manual_seed(0)
     layer, x = SelfAttention(5, 3, bias=True).double(), torch.randn(2, 7, 5, dtype=torch.float64)
     expected = F.scaled_dot_product_attention(layer.q_proj(x), layer.k_proj(x), layer.v_proj(x))

@@ -451,7 +451,7 @@ def test_a_source_that_is_all_padding_gives_finite_logits_and_gradients():
 # -- Embeddings and tied weights ---------------------------------------------------------------------
 
 
-def test_what_enters_the_first_layer_is_scaled_and_knows_its_position():
+def test_embeddings_are_scaled_and_have_positions():
     model, (src, _) = make_model(), make_ids()
     entered = []
     model.encoder_layers[0].register_forward_pre_hook(lambda layer, inputs: entered.append(inputs[0]))

@@ -110,7 +110,7 @@ def test_a_view_can_be_saved_as_a_page(tmp_path):
     assert page.removesuffix("</html>\n").endswith(view.html)
 
 
-def test_what_the_script_reads_is_what_was_handed_in():
+def test_the_script_reads_the_original_weights():
     words = {"label": "share", "alt": "Look.", "layers": ["low", "high"], "names": ["x", "y", "z"]}
     data = data_of(plots.attention_view(weights(2, 3, 7, 11), ENGLISH, JAPANESE, **words))
     assert data.pop("colors") == "".join(to_hex(sequential()(i / 16))[1:] for i in range(17))
@@ -409,7 +409,7 @@ def test_the_pointer_reads_a_cell(shown, cross):
     assert answer(tab).startswith("Point at")
 
 
-def test_nothing_moves_when_something_stands_out(shown, cross):
+def test_highlighting_a_cell_moves_nothing(shown, cross):
     tab = shown(cross)
     places = "(es) => es.map((e) => Object.values(e.getBoundingClientRect().toJSON())).flat()"
     cells = tab.locator(".grid [role], .key")
@@ -1004,7 +1004,7 @@ RERUN = """(html) => {
 }"""
 
 
-def test_it_starts_where_html_is_inserted_and_its_scripts_are_run_afterwards(shown, cross):
+def test_the_view_starts_when_its_scripts_run_after_its_html(shown, cross):
     tab = shown("<p></p>")
     for _ in range(2):  # JupyterLab does so, and again when a cell runs again
         assert tab.evaluate(RERUN, cross.html + cross.html) == [True, True]
@@ -1028,7 +1028,7 @@ def test_two_views_on_a_page_do_not_know_each_other(shown, cross):
     assert tab.evaluate(ids) == 0
 
 
-def test_it_leaves_no_name_behind_and_takes_no_style_from_the_page(shown, cross):
+def test_the_view_adds_no_global_name_and_inherits_no_style(shown, cross):
     names = "Object.getOwnPropertyNames(window).filter((name) => !/^\\d+$/.test(name)).sort()"
     rude = "* { font-size: 40px !important } p, table, label, canvas { display: none } .row { color: red }"
     bare, tab = shown("<p></p>"), shown(cross, style=rude)
@@ -1042,7 +1042,7 @@ def test_it_leaves_no_name_behind_and_takes_no_style_from_the_page(shown, cross)
 NIGHT = "html[data-theme=dark] { color: #ddd; background: #111 }"
 
 
-def test_it_is_dark_where_the_page_is_dark(shown, cross):
+def test_the_view_is_dark_on_a_dark_page(shown, cross):
     dark = "document.querySelector('.attn-view').hasAttribute('data-dark')"
     assert shown(cross, color_scheme="light").evaluate(dark) is False
     assert shown(cross, color_scheme="dark").evaluate(dark) is True
@@ -1109,6 +1109,6 @@ def test_forty_tokens_and_twelve_heads_feel_instant(shown):
     assert min(measured["hovers"]) < 16
 
 
-def test_whole_numbers_of_a_still_image_stay_between_none_and_one():
+def test_as_units_stays_between_zero_and_unit():
     numbers = np.array([-0.3, 0, 0.5, 1, 1.7, np.nan, -np.inf, np.inf])
     assert as_units(numbers, 10).tolist() == [0, 0, 5, 10, 10, 0, 0, 10]

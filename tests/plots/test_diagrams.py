@@ -448,7 +448,7 @@ def test_a_picture_has_a_token_for_each_patch_and_one_more():
         (lambda: plots.ring(4), "step (4) must be 0, 1, 2 or 3: there are 4 blocks"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_the_rule(draw, message):
+def test_diagrams_refuse_invalid_input_with_the_rule(draw, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         draw()
 

@@ -70,7 +70,7 @@ def test_a_dot_is_as_large_as_its_pixel_is_black_and_paper_has_none():
     assert 0.5 * pixel < large**0.5 < 0.75 * pixel  # apart, and no specks
 
 
-def test_where_the_scale_spans_zero_zero_is_white_and_the_signs_have_a_colour_each():
+def test_a_diverging_scale_has_white_at_zero():
     picture = plots.images(torch.zeros(1, 2, 6), ["a"], shades=[[[-0.4, 0.0, 0.8]]], scale=(-0.5, 1), precision=1)
     (shaded,) = picture.fig.axes[0].get_images()
     below, zero, above = shaded.cmap(shaded.norm(shaded.get_array()))[0, :, :3]
@@ -105,6 +105,6 @@ def test_pictures_that_do_not_fit_a_row_go_on_in_the_next():
         (random(1, 4, 6), {"shades": torch.ones(1, 2, 2), "scale": (0, 0.5)}, "weight runs from 1 to 1, outside"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(pixels, options, message):
+def test_images_refuse_invalid_input(pixels, options, message):
     with pytest.raises(ValueError, match=message):
         plots.images(pixels, ["a"], **options)

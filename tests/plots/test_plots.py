@@ -699,7 +699,7 @@ def test_each_bar_stands_over_its_label_in_the_colour_of_its_series(labels):
     assert numbers_of(picture.text.splitlines()[1:]) == (list(series), labels, rows)
 
 
-def test_one_series_needs_no_legend_and_many_labels_no_more_than_the_page():
+def test_one_series_has_no_legend_and_many_labels_fit_the_page():
     (legend,) = plots.bars({"one": GRID[0], "two": GRID[1]}, FIVE, ylabel="y").fig.legends
     assert [text.get_text() for text in legend.get_texts()] == ["one", "two"]
     alone = plots.bars({"only": GRID[0]}, FIVE, ylabel="y")
@@ -929,7 +929,7 @@ def test_colours_of_lines_are_seven_that_differ_in_hue_or_lightness():
         ),
     ],
 )
-def test_what_cannot_be_drawn_honestly_is_refused(call, error, message):
+def test_plots_refuse_input_that_would_mislead(call, error, message):
     with pytest.raises(error, match=message):
         call()
 

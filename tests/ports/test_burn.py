@@ -498,7 +498,7 @@ def test_the_form_of_2023_is_never_quiet(dim):
     assert (burn_quiet_softmax(x - 100, dim) < 1e-40).all()
 
 
-def test_the_expectation_in_burns_test_was_the_plain_softmax_and_would_have_found_the_mistake_all_the_same():
+def test_burns_test_expected_the_plain_softmax():
     # The test was there, in a file that no build compiled. Its tolerance is half a percent.
     x = torch.tensor([[1.0, 7.0], [13.0, -3.0]])
     expected = torch.tensor([[2.47e-03, 9.975e-01], [1.0, 1.1254e-07]])

@@ -282,7 +282,7 @@ def test_our_llama_is_theirs_to_ten_digits(options, side, tmp_path, in_64_bits):
     ("make_theirs", "load", "options"), [(make_gpt2, load_gpt2, GPT2S[0]), (make_llama, load_llama, LLAMAS[1])]
 )
 @torch.no_grad()
-def test_they_write_what_theirs_write(make_theirs, load, options, tmp_path, in_64_bits):
+def test_loaded_models_generate_the_same_texts_as_transformers(make_theirs, load, options, tmp_path, in_64_bits):
     theirs, ours = make_theirs(options, tmp_path, torch.float64), load(tmp_path, dtype=torch.float64)
     ids, mask = make_ids(), make_padding_mask(LENGTHS, T, side="left")
     ids = ids.masked_fill(~mask[:, 0], 0)
@@ -539,7 +539,7 @@ def test_the_config_says_which_architecture_it_is(make_theirs, options, kind, tm
         (load_marian, transformers.MarianConfig),
     ],
 )
-def test_what_a_configuration_leaves_out_is_what_it_is_to_transformers(load, theirs):
+def test_missing_config_values_have_the_defaults_of_transformers(load, theirs):
     config, found = theirs(), {}
     for call in ast.walk(ast.parse(inspect.getsource(load))):
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("config.get", "config.activation"):

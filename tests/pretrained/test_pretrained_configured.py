@@ -188,7 +188,7 @@ def test_our_model_is_theirs_to_ten_digits(kind, side, tmp_path, in_64_bits):
 
 
 @each_kind
-def test_what_enters_gets_their_gradient(kind, tmp_path, in_64_bits):
+def test_input_gradients_equal_those_of_transformers(kind, tmp_path, in_64_bits):
     theirs = make(kind, tmp_path, torch.float64)
     ours, ids = load_configured(tmp_path, dtype=torch.float64), make_ids()
     rng, entered = torch.Generator().manual_seed(1), []
@@ -203,7 +203,7 @@ def test_what_enters_gets_their_gradient(kind, tmp_path, in_64_bits):
 
 @pytest.mark.parametrize("kind", ["Qwen3, local and stretched", "Gemma 2", "Gemma 3", "gpt-oss"])
 @torch.no_grad()
-def test_it_writes_what_theirs_writes(kind, tmp_path, in_64_bits):
+def test_a_configured_decoder_generates_the_same_text_as_transformers(kind, tmp_path, in_64_bits):
     theirs = make(kind, tmp_path, torch.float64)
     ours, mask = load_configured(tmp_path, dtype=torch.float64), make_padding_mask(LENGTHS, T, side="left")
     ids = make_ids().masked_fill(~mask[:, 0], 0)
@@ -419,7 +419,7 @@ def test_normalised_queries_and_keys_forget_how_large_their_weights_are():
             assert_same(after, before)
 
 
-def test_it_says_what_it_is_and_refuses_to_become_pytorchs():
+def test_a_configured_decoder_describes_itself_and_refuses_conversion_to_pytorch():
     layer = ConfiguredAttention(8, 4, 2, 6, qk_norm_eps=1e-6, softcap=50.0, window=3)
     assert "num_heads=4, dropout=0.0, num_kv_heads=2, qk_norm_eps=1e-06, softcap=50.0, window=3" in str(layer)
     with pytest.raises(ValueError, match=r"nn.MultiheadAttention has no .* soft cap or window"):
@@ -466,7 +466,7 @@ def test_experts_begin_with_numbers_as_wide_as_the_root_of_what_comes_in():
         assert weight.std().item() == pytest.approx(width**-0.5, rel=5 / (2 * weight.numel()) ** 0.5)
 
 
-def test_what_a_config_says_of_rotary_positions_is_said_for_a_type_of_layer(tmp_path):
+def test_rotary_options_are_read_for_each_type_of_layer(tmp_path):
     make("Gemma 3", tmp_path)
     read = partial(read_rope, read_config(tmp_path))
     assert (read("full_attention").base, read("sliding_attention").base) == (900.0, 30.0)

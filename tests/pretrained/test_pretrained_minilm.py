@@ -120,7 +120,7 @@ def test_sentences_can_be_trained_further(ours):
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("call", ["batch", "read", "embed", "similarity", "forward"])
-def test_one_string_is_no_list_of_texts(call, ours):
+def test_a_single_string_is_refused_as_a_list_of_texts(call, ours):
     with pytest.raises(TypeError, match=r"texts must be a list of texts, not one: \['hello'\]"):
         getattr(ours, call)("hello")
     with pytest.raises(ValueError, match="there must be at least one text"):
@@ -166,7 +166,7 @@ def test_a_folder_without_a_tokenizer_and_a_damaged_one_are_named(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_it_can_be_asked_for_in_64_bits(ours):
+def test_minilm_can_be_loaded_in_float64(ours):
     double = load_minilm(dtype=torch.float64)
     assert isinstance(double, SentenceEncoder)
     assert not double.training

@@ -269,7 +269,7 @@ def test_no_tensor_may_be_missing_unexpected_or_of_another_shape(name):
         assert f"1 wrong: {name} {tuple(wrong.shape)}" in refused(tensors | {name: wrong})
 
 
-def test_one_number_is_not_spread_over_a_whole_vector():
+def test_a_single_number_is_not_broadcast_to_a_vector():
     assert "h.0.scale (1,) gives layers.0.gain (1,), not (3,)" in refused(theirs() | {"h.0.scale": torch.ones(1)})
 
 
@@ -282,7 +282,7 @@ def test_long_lists_are_cut_short_with_their_counts():
     assert len(message) < 400
 
 
-def test_what_cannot_be_split_is_of_a_wrong_shape():
+def test_a_tensor_that_cannot_be_split_has_a_wrong_shape():
     attention = nn.ModuleDict({name: nn.Linear(4, 4, bias=False) for name in "qkv"})
     names = {"c": Into(("q", "k", "v"), split_fused)}
     message = refused({"c.weight": torch.ones(4, 2)}, names, attention)
@@ -291,7 +291,7 @@ def test_what_cannot_be_split_is_of_a_wrong_shape():
     assert "(2, 4, 4) cannot be made" in refused({"c.weight": torch.ones(2, 4, 4)}, names, attention)
 
 
-def test_whole_numbers_are_no_weights():
+def test_integer_tensors_are_refused_as_weights():
     quantized = theirs() | {"wte.weight": torch.ones(11, 3, dtype=torch.int8)}
     assert "1 wrong: wte.weight holds torch.int8, not torch.float32" in refused(quantized)
 
@@ -461,7 +461,7 @@ def test_a_model_comes_from_the_hub_by_its_name(hub, tmp_path):
     assert_close(theirs.float()(IDS).hidden[-1], ours(IDS).hidden[-1])
 
 
-def test_nothing_that_could_run_is_fetched(hub, tmp_path):
+def test_no_executable_file_is_downloaded(hub, tmp_path):
     from huggingface_hub.utils import filter_repo_objects
 
     save_bert(tmp_path)
@@ -511,7 +511,7 @@ def test_offline_one_sentence_says_so(monkeypatch, tmp_path):
         ("OSError", "could not be fetched from the hub: the disk is full"),
     ],
 )
-def test_one_sentence_says_why_a_model_could_not_be_fetched(kind, says, hub, monkeypatch):
+def test_a_failed_download_is_explained_in_one_sentence(kind, says, hub, monkeypatch):
     import huggingface_hub
 
     kind = getattr(huggingface_hub.errors, kind, OSError)

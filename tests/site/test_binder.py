@@ -27,7 +27,7 @@ def test_torch_comes_without_cuda():
     assert "--extra-index-url https://download.pytorch.org/whl/cpu" in text.splitlines()
 
 
-def test_what_the_package_depends_on_is_there():
+def test_binder_has_all_dependencies_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needs = {re.match(r"[\w-]+", need)[0] for need in project["dependencies"]}
     assert needs <= set(pins(ROOT / "binder" / "requirements.txt"))

@@ -416,7 +416,7 @@ def test_the_launch_cell_is_the_same_in_every_chapter_but_for_the_weights_of_cha
 
 
 @each_chapter
-def test_what_the_package_has_is_not_defined_again_later(name):
+def test_no_chapter_defines_a_name_of_the_package_again(name):
     assert defined_again(chapter(name), number_of(name)) == []
 
 

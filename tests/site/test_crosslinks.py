@@ -66,7 +66,7 @@ def test_the_section_of_a_paper_is_none_of_this_book():
     assert linked("As the paper says (section 3.1).\nSection 3.4 says it, too.") == [("#how-large", "Section 3.4")]
 
 
-def test_what_is_a_link_already_and_what_is_code_stay_as_they_are():
+def test_existing_links_and_code_are_not_linked_again():
     made = nodes.reference("", "section 3.4", refuri="elsewhere.html")
     deep = nodes.reference("", "", nodes.inline("", "section 3.4"), refuri="elsewhere.html")
     assert linked("See ", made, " and ", nodes.literal("", "section 3.1"), ", or ", deep, ".") == []

@@ -64,7 +64,7 @@ def wrong_folds(notebook: dict) -> list[str]:
 
 
 @each_chapter
-def test_what_is_folded_is_folded_in_jupyterlab_in_colab_and_on_the_website(name):
+def test_optional_sections_are_folded_in_jupyterlab_colab_and_on_the_website(name):
     assert wrong_folds(stored(name)) == []
 
 
@@ -470,7 +470,7 @@ def test_a_detail_ends_where_the_next_heading_of_its_level_begins():
     assert reading_time.core(cells) == {0, 4, 7}
 
 
-def test_somebody_reads_180_words_or_12_lines_or_60_printed_or_4_figures_in_a_minute():
+def test_reading_time_counts_words_code_outputs_and_figures():
     listing = {"output_type": "display_data", "data": {"text/markdown": "```python\n" + "x\n" * 24 + "```"}}
     printed = {"output_type": "stream", "name": "stdout", "text": "1\n" * 60}
     figure = {"output_type": "display_data", "data": {"image/png": "", "text/plain": "1\n" * 99}}

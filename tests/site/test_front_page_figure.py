@@ -113,7 +113,7 @@ def test_the_future_is_hidden_and_a_row_that_sees_nothing_says_so(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_telephone_and_passes_axe(page, scheme):
+def test_the_front_page_figure_fits_a_phone_and_passes_axe(page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page.evaluate("(scheme) => { document.documentElement.dataset.theme = scheme; }", scheme)
     cell(page, "one", "step").tap()

@@ -306,7 +306,7 @@ def test_an_exercise_answered_right_is_counted_kept_shown_saved_and_deleted(page
     assert tab.evaluate("localStorage.getItem('attention-course: exercises')") is None
 
 
-def test_what_comes_with_the_button_fits_and_can_be_read_wide_and_narrow_light_and_dark(tab, served):  # noqa: F811
+def test_the_live_controls_fit_wide_and_narrow_light_and_dark(tab, served):  # noqa: F811
     page = Chapter(tab, served.here + CHAPTER)
     with Visit(tab, width=NARROW, scheme="dark") as visit:
         visit.host = f"127.0.0.1:{served.server_port}"
@@ -344,7 +344,7 @@ def said_of_what_is_kept(tab) -> str:  # noqa: F811
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "5", "null", '{"02_simple_self_attention": {"right": "all"}}'])
-def test_what_cannot_be_read_counts_as_nothing_and_breaks_nothing(how_to_use, tab, kept):  # noqa: F811
+def test_unreadable_saved_exercises_are_ignored(how_to_use, tab, kept):  # noqa: F811
     tab.evaluate("(kept) => localStorage.setItem('attention-course: exercises', kept)", kept)
     tab.evaluate("dispatchEvent(new Event('storage'))")
     assert said_of_what_is_kept(tab) == NOTHING_KEPT
@@ -359,7 +359,7 @@ def import_file(tab, name, text):  # noqa: F811
     return tab.locator("#exercises-kept [role=status]").text_content()
 
 
-def test_what_another_browser_saved_is_added_to_what_is_kept_here(how_to_use, tab):  # noqa: F811
+def test_imported_exercises_are_added_to_the_saved_ones(how_to_use, tab):  # noqa: F811
     assert said_of_what_is_kept(tab) == NOTHING_KEPT
     saved = {
         "02_simple_self_attention": {"of": 5, "right": ["context_of", "log_softmax"]},
@@ -452,7 +452,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_next_run_starts_another(other, se
     assert other.run(cell) == "two"
 
 
-def test_whoever_leaves_the_page_leaves_no_kernel_behind(other, served):
+def test_leaving_the_page_ends_its_kernel(other, served):
     other.press_live()
     before = {kernel["id"] for kernel in json.load(ask(served, "api/kernels"))}
     other.tab.goto("about:blank")
@@ -488,7 +488,7 @@ def test_no_network_is_said_and_the_page_goes_on_when_it_is_back(other):
     assert other.run(cell) == "back"
 
 
-def test_where_its_scripts_cannot_be_loaded_the_button_says_so_and_can_be_pressed_again(other):
+def test_live_says_that_its_scripts_cannot_be_loaded_and_can_be_pressed_again(other):
     other.tab.route("**/live/cells.js", lambda route: route.abort())
     other.tab.click(".btn-live-button")
     said = other.tab.locator(".live-said:not(:empty)")
@@ -499,7 +499,7 @@ def test_where_its_scripts_cannot_be_loaded_the_button_says_so_and_can_be_presse
 
 
 @pytest.mark.parametrize("where", ["a server without kernels", "a folder"])
-def test_where_nothing_runs_cells_a_dialog_says_how_to_run_them_and_can_be_closed(tab, site, where):  # noqa: F811
+def test_without_a_server_a_dialog_says_how_to_run_cells(tab, site, where):  # noqa: F811
     with Visit(tab, width=NARROW) as visit:
         tab.goto(site + CHAPTER if where != "a folder" else (HTML / CHAPTER).as_uri())
         for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.get_by_role("button", name="Close").click()):

@@ -743,7 +743,7 @@ def judged(tab, tmp_path_factory):
         return {name: complaints(tab, address, f"{name}.html") for name in made}
 
 
-def test_nothing_is_said_against_a_sound_page(judged):
+def test_a_sound_page_has_no_complaints(judged):
     assert judged["sound"] == []
 
 
@@ -752,7 +752,7 @@ def test_a_mistake_in_a_page_is_seen(judged, mistake):
     assert any(re.search(BROKEN[mistake][1], complaint) for complaint in judged["broken"]), judged["broken"]
 
 
-def test_what_is_wrong_only_by_night_or_on_a_phone_is_not_held_against_the_day_or_the_desk(judged):
+def test_a_complaint_names_the_width_and_the_scheme_where_it_occurs(judged):
     by_day = [complaint for complaint in judged["broken"] if complaint.startswith("1280 px, light")]
     assert by_day
     assert not [complaint for complaint in by_day if re.search(r"sideways|sticks out|out of shape|\.night", complaint)]

@@ -54,7 +54,7 @@ def test_a_section_that_is_found_is_opened_where_it_stands(search, tab):  # noqa
     assert tab.locator(":target").inner_text().startswith("13.2")
 
 
-def test_what_is_nowhere_is_said_in_a_sentence(search, tab):  # noqa: F811
+def test_a_search_without_results_says_so(search, tab):  # noqa: F811
     assert search("zzxqvj") == []
     assert tab.locator("main .found-count").inner_text() == "No page matches “zzxqvj”."
 

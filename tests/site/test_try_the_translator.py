@@ -194,7 +194,7 @@ def test_the_tree_s_best_branch_spells_the_translation_and_each_piece_costs_prob
 # ---------------------------------------------------------------- what the page says of it
 
 
-def test_what_the_page_tells_the_reader_to_find_is_there(scripts):
+def test_the_experiments_of_the_translator_page_have_the_described_results(scripts):
     def found(sentence):
         answer = json.loads(scripts("sentence => JSON.stringify(translator.translate(sentence))", sentence))
         return answer["beam"], answer["greedy"]
@@ -249,7 +249,7 @@ def test_another_kind_of_transformer_is_refused_before_a_page_could_compute_nons
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-def test_nothing_jumps_when_the_script_puts_its_form_in_place(tab, site, size):  # noqa: F811
+def test_the_form_causes_no_layout_shift(tab, site, size):  # noqa: F811
     window = tab.context.new_page()
     window.set_viewport_size(size)
     # Held back until the page has been drawn without it.
@@ -266,7 +266,7 @@ def test_nothing_jumps_when_the_script_puts_its_form_in_place(tab, site, size): 
     assert moved < 0.02
 
 
-def test_nothing_is_loaded_before_the_click_and_then_as_much_as_was_said(ready, tab):  # noqa: F811
+def test_the_translator_loads_the_announced_size_after_the_click_only(ready, tab):  # noqa: F811
     visit, before = ready
     assert not [url for url in before if "translator/" in url and not url.endswith(("page.js", "page.css"))]
     files = {path.name: path.stat().st_size for path in (HTML / "translator").iterdir()}
@@ -278,7 +278,7 @@ def test_nothing_is_loaded_before_the_click_and_then_as_much_as_was_said(ready, 
     assert not visit.found  # no error, and no other host
 
 
-def test_what_it_writes_is_shown_and_said(ready, tab, translator):  # noqa: F811
+def test_the_translation_is_shown_and_announced(ready, tab, translator):  # noqa: F811
     assert translate(tab, SENTENCES[0]) == "“The cat is sleeping in front of the window.”"
     assert tab.locator(".try-english").all_inner_texts() == ["The cat is sleeping in front of the window."] * 2
     ((best, *_),) = translator.translate_n_best([SENTENCES[0]])
@@ -287,7 +287,7 @@ def test_what_it_writes_is_shown_and_said(ready, tab, translator):  # noqa: F811
     assert len(tab.workers) == 1  # the page's own thread has nothing to do
 
 
-def test_it_works_without_a_network_once_it_is_there(ready, tab):  # noqa: F811
+def test_the_loaded_translator_works_without_a_network(ready, tab):  # noqa: F811
     tab.context.set_offline(True)
     try:
         assert translate(tab, "これは私の本です。") == "“This is my book.”"
@@ -364,7 +364,7 @@ def test_the_other_search_shows_its_own_pieces(ready, tab):  # noqa: F811
 
 @pytest.mark.parametrize("width", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_whole_after_a_translation(ready, tab, width, scheme):  # noqa: F811
+def test_the_translator_page_has_no_fault_after_a_translation(ready, tab, width, scheme):  # noqa: F811
     visit, _ = ready
     visit.set(width, scheme)
     translate(tab, SENTENCES[5])

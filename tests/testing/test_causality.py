@@ -102,7 +102,7 @@ def test_leaks_of_ids_are_found_whatever_the_example(leak, example):
 
 @pytest.mark.parametrize("example", [IDS, IDS[:1, :2], torch.full((3, 4, 1), 7), IDS.sort(-2).values])
 @pytest.mark.parametrize("fn", CAUSAL_ON_IDS)
-def test_what_sees_no_later_id_passes_whatever_the_example(fn, example):
+def test_a_causal_function_passes_for_every_example(fn, example):
     assert_causal(CAUSAL_ON_IDS[fn], example)
 
 
@@ -146,7 +146,7 @@ def test_new_ids_go_down_to_the_smallest_where_it_is_negative():
 
 
 @pytest.mark.parametrize("kind", ["ids", "numbers"])
-def test_what_is_tried_depends_on_the_seed_alone(kind):
+def test_the_inputs_of_the_detector_depend_on_the_seed_only(kind):
     example = IDS if kind == "ids" else X
 
     def tried(seed):
@@ -205,7 +205,7 @@ def test_an_infinity_that_stays_is_no_leak():
 
 
 @pytest.mark.bad_input
-def test_what_the_detector_needs_is_said():
+def test_the_detector_names_invalid_arguments():
     layer = MultiHeadAttention(6, 2, d_in=3)
     with pytest.raises(TypeError, match=r"fn must return one tensor, not tuple: .*lambda x: layer\(x\)\[0\]"):
         assert_causal(lambda x: layer(x, is_causal=True), X)
@@ -296,7 +296,7 @@ def test_a_function_that_writes_over_its_input_is_judged_and_the_example_left_al
     assert torch.equal(example, IDS)
 
 
-def test_what_moves_by_less_than_atol_is_no_leak_without_a_gradient():
+def test_a_change_below_atol_is_no_leak_without_a_gradient():
     def leak(x):
         return x + 1e-7 * x.detach().flip(-2).sign()
 

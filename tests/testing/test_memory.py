@@ -19,7 +19,7 @@ def test_peak_bytes_counts_what_lives_at_one_time():
     assert peak_bytes(lambda: None) == 0
 
 
-def test_what_is_freed_before_the_peak_does_not_count():
+def test_memory_freed_before_the_peak_does_not_count():
     def call():
         a = torch.empty(3000, dtype=torch.uint8)
         del a

@@ -49,7 +49,7 @@ def test_both_models_are_the_same_function_before_they_are_timed(benchmarks, sen
     training_step.check_equal(ours, theirs, batch)
 
 
-def test_neither_is_always_the_second(benchmarks):
+def test_take_turns_alternates_the_order(benchmarks):
     shared, _, _ = benchmarks
     calls = []
     results = shared.take_turns(lambda n: calls.append(("a", n)) or 1.0, lambda n: calls.append(("b", n)) or 2.0, 40)

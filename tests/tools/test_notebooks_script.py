@@ -89,7 +89,7 @@ def changed(path, change):
     return not script.is_unchanged(path, script.read(path))
 
 
-def test_what_has_not_changed_is_not_executed(stored):
+def test_unchanged_notebooks_are_not_executed(stored):
     assert script.is_unchanged(stored, script.read(stored))
     assert not changed(stored, lambda cell: cell["metadata"].update(collapsed=True))
 

@@ -156,7 +156,7 @@ def test_a_longer_name_that_begins_alike_is_another_address():
 
 
 @pytest.mark.parametrize("url", ["", "https://gitlab.com/a/b", "https://github.com/a"])
-def test_what_is_no_address_is_refused_with_the_rule(url):
+def test_an_invalid_address_is_refused_with_the_rule(url):
     with pytest.raises(ValueError, match=rf"\({url!r}\) must look like https://github.com/owner/name"):
         address.owner_and_name(url)
 

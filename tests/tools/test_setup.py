@@ -204,7 +204,7 @@ def test_the_book_is_built_when_a_source_changed_and_its_warnings_are_failures_u
     assert "-m nox --sessions style" in (clone / "asked").read_text("utf-8")
 
 
-def test_what_runs_where_is_wired_together():
+def test_workflows_run_the_commands_of_the_makefile():
     run = (ROOT / ".ci" / "run").read_text("utf-8")
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     called = run

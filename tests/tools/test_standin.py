@@ -70,7 +70,7 @@ def test_the_course_can_be_told_to_stay_on_the_cpu(monkeypatch):
         lambda d: torch.triu_indices(3, 3, device=d),
     ],
 )
-def test_what_is_made_there_is_there_and_has_the_right_numbers(make):
+def test_tensors_on_the_stand_in_have_its_device_and_the_right_numbers(make):
     made, expected = make(DEVICE), make("cpu")
     assert made.device == DEVICE
     assert made.dtype == expected.dtype
@@ -228,7 +228,7 @@ def test_printing_says_where():
     assert repr(torch.zeros(0, device=DEVICE)) == "tensor([], device='standin:0')"
 
 
-def test_it_saves_and_loads_to_where_it_is_told():
+def test_the_stand_in_saves_and_loads_to_a_chosen_device():
     state = {"w": nn.Parameter(there(2, 3)), "n": torch.arange(3, device=DEVICE), "c": torch.ones(2)}
     file = io.BytesIO()
     torch.save(state, file)
@@ -252,7 +252,7 @@ def test_memory_may_be_pinned_and_copied_without_waiting():
         moved.pin_memory()
 
 
-def test_it_can_go_without_float64_as_mps_does(monkeypatch):
+def test_the_stand_in_can_lack_float64_like_mps(monkeypatch):
     monkeypatch.setenv("ATTN_STANDIN", "no-float64")
     for make in (
         lambda: there(2, dtype=torch.float64),

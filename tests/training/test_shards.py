@@ -104,7 +104,7 @@ def test_a_damaged_shard_is_refused_by_the_name_of_its_file_and_with_what_to_do(
 # -- A training --------------------------------------------------------------------------------------
 
 
-def test_one_shard_trains_as_the_text_in_memory_does_to_the_last_bit(tmp_path, corpora):
+def test_one_shard_trains_exactly_like_the_text_in_memory(tmp_path, corpora):
     settings = replace(TINY, **corpora, max_pieces=5)
     train(settings, tmp_path / "memory", quiet=True)
     train(replace(settings, pairs_per_shard=500), tmp_path / "shards", quiet=True)
@@ -256,7 +256,7 @@ def test_finished_shards_are_not_prepared_again(tmp_path, settings, monkeypatch)
         ({"max_pieces": 1}, None, r"max_pieces \(1\) leaves none of the pairs to train on"),
     ],
 )
-def test_what_cannot_be_prepared_is_refused(tmp_path, settings, change, text, says):
+def test_prepare_shards_refuses_invalid_input(tmp_path, settings, change, text, says):
     with pytest.raises(ValueError, match=says):
         train(replace(settings, **change), tmp_path / "run", text=text, quiet=True)
 

@@ -481,7 +481,7 @@ def test_the_first_of_the_highest_is_kept_whether_the_run_is_stopped_or_not(tmp_
     assert [record["dev_bleu"] for record in metrics_of(tmp_path / "whole")] == [round(score, 3) for score in scores]
 
 
-def test_sentences_of_all_lengths_are_translated_in_their_order_and_the_model_goes_on_as_it_was():
+def test_translate_keeps_the_order_of_the_sentences_and_the_mode_of_the_model():
     """More of them than are translated at once, in no order of lengths."""
     src, tgt = vocabularies(PLAIN)
     torch.manual_seed(1)

@@ -289,7 +289,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_old_one(tmp_path, momen
     assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
 
 
-def test_what_cannot_even_be_begun_is_named(tmp_path):
+def test_a_run_that_cannot_start_names_the_reason(tmp_path):
     with pytest.raises(OSError, match=r"c could not be written \(No such file or directory\); the old file"):
         write_atomically(tmp_path / "missing" / "c", b"new")
 
@@ -561,7 +561,7 @@ def test_a_gradient_that_is_infinite_stops_the_run_before_it_reaches_the_weights
         ({"init_from": "no/such/run"}, TEXT, FileNotFoundError, r"init_from \('no/such/run'\) must be the folder"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(tmp_path, change, text, error, says):
+def test_training_refuses_invalid_input(tmp_path, change, text, error, says):
     with pytest.raises(error, match=says):
         train(replace(TINY, **change), tmp_path, text=text, quiet=True)
 
@@ -831,7 +831,7 @@ def train_in_float64(settings, folder, stop_at=None):
 
 
 @pytest.mark.cpu_only("four processes of the CPU, whatever else is there")
-def test_one_process_two_and_four_make_the_same_steps_and_can_follow_each_other(tmp_path, processes):
+def test_one_two_and_four_processes_make_the_same_steps_and_can_resume_each_other(tmp_path, processes):
     """With dropout, too: each of the four parts of a batch drops the same units, whoever computes it."""
     settings = replace(TINY, steps=9, evaluate_every=9, tokens_per_batch=14)
     train_in_float64(replace(settings, grad_accum_steps=4), tmp_path / "one")

@@ -493,7 +493,7 @@ def test_a_long_text_is_prepared_in_shards_and_batches_are_accumulated(own_text,
     assert run("evaluate", "--folder", "run").stdout.startswith("pairs=test.tsv, test: 6 sentences")
 
 
-def test_one_s_own_text_can_be_two_files(own_text, monkeypatch):
+def test_your_own_text_can_be_two_files(own_text, monkeypatch):
     monkeypatch.chdir(own_text)
     assert cli.train._read_change("corpora=pairs=my.ja,my.en") == ("corpora", ["pairs=my.ja,my.en"])
     assert load_text(["pairs=my.ja,my.en"], held_out=5) == load_text(["pairs=my.tsv"], held_out=5)

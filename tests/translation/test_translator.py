@@ -290,7 +290,7 @@ def test_numbers_come_out_as_they_went_in(translator):
 
 
 @pytest.mark.bad_input
-def test_one_string_is_refused(translator):
+def test_translate_refuses_a_single_string(translator):
     with pytest.raises(TypeError, match=r"sentences must be a list of sentences, not one string: write \['猫です'\]"):
         translator.translate("猫です")
 
