@@ -1,152 +1,33 @@
 // The picture that answers: weights as a grid or as lines, of one head or of two, step by step, and taken apart.
 // Controls, state and address are those of the explorable figures. It sets text by textContent alone, so a token is
 // never markup, and lives in a shadow root: no name, id or style leaks out, and no style of the page leaks in.
-import { dot, softmax } from "../explore/arithmetic.js";
-import { clamp, element, Figure, number, setAttributes, setText, svg } from "../explore/core.js";
+import { clamp, element, Figure, number, setAttributes } from "../explore/core.js";
+import { gradient, readWeights } from "./attention_view_data.js";
+import { makeGrid } from "./attention_view_grid.js";
+import { FAINT, makeLines } from "./attention_view_lines.js";
+import { takeApart } from "./attention_view_terms.js";
 
-/** @typedef {{ name: string, small: string, numbers: Int32Array, head: number }} Map_ head is -1 for an average */
+/** @typedef {import("./attention_view_data.js").Map_} Map_ */
 /** @typedef {[number, number]} Spot a query and a key, or a component; -1 for none */
-/** @typedef {{ maps: Map_[], e: HTMLElement, at: Map<Element, Spot>, stop: any, paint: () => void, mark: (spot: Spot) => void, fit: () => void, next: (event: KeyboardEvent, spot: Spot) => any }} Canvas */
+/** @typedef {{ maps: Map_[], e: HTMLElement, at: Map<Element, Spot>, stop: any, paint: () => void, mark: (spot: Spot) => void, fit: () => void, next: (event: KeyboardEvent, spot: Spot) => any }} Panel */
 /** @typedef {import("../explore/core.js").Child} Child */
 
 const STYLE = "attention_view.css";
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstvwxyz-_.";
-const WIDE = /[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]/;
 const SPECIAL = /^(<[^<>\s]+>|\[[A-Z]+\])$/;
 const PAIR = [
   [213, 94, 0],
   [0, 114, 178],
 ]; // two heads in one grid: orange and blue, and dark where both look
-const FAINT = 0.02; // no line for less
-const MOST = 8; // lines of a sum before "the others"
-
-/** Each number takes as few bits as its digits need; all bits set mean that the query may not look at the key. @param {string} text @param {number} total */
-function unpack(text, total) {
-  const [digits, code] = text.split(":"),
-    unit = 10 ** +digits,
-    bits = (unit + 1).toString(2).length;
-  const numbers = new Int32Array(total);
-  for (let i = 0, next = 0, held = 0, rest = 0; i < total; i++) {
-    for (; held < bits; held += 6) rest = rest * 64 + DIGITS.indexOf(code[next++]);
-    held -= bits;
-    numbers[i] = rest >> held;
-    rest &= (1 << held) - 1;
-    if (numbers[i] > unit) numbers[i] = -1;
-  }
-  return { digits: +digits, unit, numbers };
-}
-
-/** A table of 256 colours, read between the stops that the data brings. @param {string} colors */
-function ramp(colors) {
-  const stops = (colors.match(/../g) ?? []).map((byte) => parseInt(byte, 16)),
-    last = stops.length / 3 - 1;
-  return Array.from({ length: 256 }, (_, i) =>
-    [0, 1, 2].map((c) => {
-      const at = (i / 255) * last,
-        low = Math.min(Math.floor(at), last - 1);
-      return stops[3 * low + c] * (1 + low - at) + stops[3 * low + 3 + c] * (at - low);
-    }),
-  );
-}
-
-/** Whether white is read better on a colour than black. @param {number[]} color */
-const isDark = (color) => {
-  const [r, g, b] = color.map((x) => (x <= 10.3 ? x / 3295 : ((x / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.179;
-};
-
-/** @param {number[][]} table */
-const gradient = (table) =>
-  `background: linear-gradient(90deg, ${table.filter((_, i) => i % 51 === 0).map((c) => `rgb(${c})`)})`;
 
 /** @param {HTMLElement} host */
 function start(host) {
   const data = JSON.parse(host.querySelector("script")?.textContent ?? "");
   const { label, layers, heads, queries, keys = queries } = data,
     L = layers.length,
-    H = heads.length;
-  const T = queries.length,
     S = keys.length,
-    size = T * S,
-    all = L * H;
-  const { digits, unit, numbers } = unpack(data.weights, all * size);
-  const colors = ramp(data.colors);
+    all = layers.length * heads.length;
+  const { maps, picker, stage, colors, signed, digits, unit, D, q, k, v, ofHeads } = readWeights(data);
   data.id = host.closest("figure[id]")?.id; // a chapter's figures have addresses
-
-  // ---- the heads, and their averages where they are heads of one kind
-  const ofHeads = heads.every((name) => /^head \d+$/.test(name)),
-    ofLayers = layers.every((name) => /^layer \d+$/.test(name));
-  /** @type {Map_[]} */
-  const maps = [];
-  for (let head = 0; head < all; head++) {
-    const name = [L > 1 && layers[Math.floor(head / H)], all > 1 && heads[head % H]].filter(Boolean).join(", ");
-    maps.push({
-      name,
-      small: heads[head % H].replace(/^head (?=\d+$)/, ""),
-      numbers: numbers.subarray(head * size, head * size + size),
-      head,
-    });
-  }
-  /** @param {string} name @param {string} small @param {Map_[]} members */
-  const average = (name, small, members) => {
-    const numbers = new Int32Array(size).map((_, i) => {
-      const seen = members.filter((map) => map.numbers[i] >= 0);
-      return seen.length ? Math.round(seen.reduce((sum, map) => sum + map.numbers[i], 0) / members.length) : -1;
-    });
-    return maps.push({ name, small, numbers, head: -1 }) - 1;
-  };
-  /** @type {{ layer: string, ids: number[] }[]} */
-  const picker = layers.map((layer, l) => {
-    const ids = heads.map((_, h) => l * H + h);
-    if (H > 1 && ofHeads)
-      ids.push(
-        average([L > 1 && layer, "mean of the heads"].filter(Boolean).join(", "), "mean", maps.slice(l * H, l * H + H)),
-      );
-    return { layer, ids };
-  });
-  if (L > 1 && ofLayers && (H === 1 || ofHeads))
-    picker.push({ layer: "all layers", ids: [average("mean of all layers", "mean", maps.slice(0, all))] });
-
-  // ---- what the heads were made of, where the cell handed it in
-  const D = data.q ? data.q.width : 0;
-  /** @param {{ width: number, numbers: string }} packed @param {number} rows */
-  const rowsOf = (packed, rows) => {
-    const flat = packed.numbers.split(" ").map(Number);
-    return Array.from({ length: all }, (_, head) =>
-      Array.from({ length: rows }, (_, r) =>
-        flat.slice((head * rows + r) * packed.width, (head * rows + r + 1) * packed.width),
-      ),
-    );
-  };
-  const q = data.q && rowsOf(data.q, T),
-    k = data.q && rowsOf(data.k, S),
-    v = data.v && rowsOf(data.v, S);
-  /** @type {Record<string, { table: number[][], bound: number }>} */
-  const made = {};
-  /** The table of a step before or after the weights. @type {(head: number, step: string) => { table: number[][], bound: number }} */
-  const stage = (head, step) =>
-    (made[`${head} ${step}`] ??= (() => {
-      /** @type {number[][]} */
-      const table =
-        step === "scores"
-          ? q[head].map((query) => k[head].map((key) => dot(query, key) / Math.sqrt(D)))
-          : step === "mask"
-            ? stage(head, "scores").table.map((row, r) =>
-                row.map((x, c) => (maps[head].numbers[r * S + c] < 0 ? -Infinity : x)),
-              )
-            : step === "softmax"
-              ? stage(head, "mask").table.map(softmax)
-              : stage(head, "softmax").table.map((row) =>
-                  v[head][0].map((_, d) =>
-                    dot(
-                      row,
-                      v[head].map((value) => value[d]),
-                    ),
-                  ),
-                );
-      return { table, bound: Math.max(1e-9, ...table.flat().filter(Number.isFinite).map(Math.abs)) };
-    })());
-  const signed = data.signed ? ramp(data.signed) : colors;
 
   const figure = new Figure(host, data, {
     head: 0,
@@ -288,257 +169,6 @@ function start(host) {
     return spot.length === 2 && spot.every(Number.isInteger) ? spot : undefined;
   };
 
-  // ---- a grid: one canvas for the colours, and over it transparent cells for pointer, keyboard and screen reader
-  /** @param {Map_[]} group @returns {Canvas} */
-  const makeGrid = (group) => {
-    const rows = kept(queries),
-      columns = across(),
-      numRows = rows.length,
-      numColumns = columns.length;
-    const picture = newCanvas({ class: "cells" }),
-      title = element("p", { class: "quiet title" });
-    const veil = element("div", { class: "veil", hidden: true }),
-      ring = element("div", { class: "ring", hidden: true });
-    const grid = element("div", {
-      class: "grid",
-      role: "grid",
-      "aria-rowcount": numRows + 1,
-      "aria-colcount": numColumns + 1,
-    });
-    /** @type {Map<Element, Spot>} */
-    const at = new Map();
-    /** @type {any[][]} by place, headers first */
-    const spots = [];
-    /** @param {any} row @param {string} role @param {number} i @param {number} j @param {Child} text */
-    const add = (row, role, i, j, text) => {
-      const e = element("div", { role }, text);
-      at.set(e, [rows[i] ?? -1, columns[j] ?? -1]);
-      (spots[i + 1] ??= [])[j + 1] = e;
-      row.append(e);
-    };
-    const corner = element(
-      "div",
-      { role: "columnheader", class: "corner" },
-      step() === "values" ? "part →" : "key →",
-      element("br"),
-      "query ↓",
-    );
-    for (let i = -1; i < numRows; i++) {
-      const row = element("div", { class: "row", role: "row" });
-      grid.append(row);
-      if (i < 0) {
-        row.append(corner);
-        columns.forEach((c, j) =>
-          add(
-            row,
-            "columnheader",
-            i,
-            j,
-            element("bdi", { class: WIDE.test(nameAcross(c)) ? "" : "latin" }, nameAcross(c)),
-          ),
-        );
-      } else {
-        add(row, "rowheader", i, -1, element("bdi", {}, queries[rows[i]]));
-        for (let j = 0; j < numColumns; j++) add(row, "gridcell", i, j, "");
-      }
-    }
-    grid.prepend(element("div", { class: "over", role: "presentation" }, picture, element("div", { class: "lines" })));
-    grid.append(element("div", { class: "over", role: "presentation" }, veil, ring));
-    const box = element("div", { class: "box" }, grid);
-    let cell = 0,
-      written = false;
-    const write_ = () => {
-      const short = !plain() && stage(group[0].head, step()).bound >= 10 ? 1 : 2;
-      rows.forEach((r, i) =>
-        columns.forEach((c, j) => {
-          const e = spots[i + 1][j + 1],
-            values = group.map((map) => value(map, r, c)),
-            no = values.every(hidden);
-          setAttributes(e, { "aria-label": values.map(format).join(" and ") });
-          if (no !== e.classList.contains("no")) e.classList.toggle("no");
-          if (!written && !e.firstChild) return;
-          e.textContent =
-            written && !no && values.length === 1
-              ? plain()
-                ? values[0].toFixed(Math.min(digits, 2))
-                : number(values[0], short)
-              : "";
-          e.classList.toggle("dark", !no && isDark(/** @type {number[]} */ (color(group, values))));
-        }),
-      );
-    };
-    const pen = element("canvas").getContext("2d");
-    pen.font = "700 12px system-ui, sans-serif";
-    const widest = Math.max(...columns.map((c) => pen.measureText(nameAcross(c)).width));
-    /** @type {Canvas} */
-    const sheet = {
-      maps: group,
-      at,
-      stop: spots[1][1],
-      e: element("div", { class: "panel" }, title, box),
-      paint() {
-        setText(title, titleOf(group));
-        setAttributes(grid, { "aria-label": title.textContent });
-        paint(picture, rows, columns, (r, c) =>
-          color(
-            group,
-            group.map((map) => value(map, r, c)),
-          ),
-        );
-        write_();
-      },
-      mark([r, c]) {
-        const i = rows.indexOf(r),
-          j = columns.indexOf(c),
-          marked = [i >= 0 && spots[i + 1][0], j >= 0 && spots[0][j + 1]].filter(Boolean);
-        grid.querySelectorAll(".on").forEach((e) => e.classList.remove("on"));
-        marked.forEach((e) => e.classList.add("on"));
-        veil.hidden = !marked.length;
-        ring.hidden = marked.length < 2;
-        const y = i * cell,
-          x = j * cell,
-          bands = [
-            [0, i >= 0 ? y : 0],
-            [i >= 0 ? y + cell : 0, numRows * cell],
-          ];
-        const sides = [
-          [0, j >= 0 ? x : 0],
-          [j >= 0 ? x + cell : 0, numColumns * cell],
-        ];
-        // Hide all but the row and the column: what is left of the four corners.
-        veil.style.clipPath = `path("${bands.flatMap(([a, b]) => sides.map(([d, e]) => `M${d} ${a}H${e}V${b}H${d}Z`)).join("")}")`;
-        ring.style.transform = `translate(${x}px, ${y}px)`;
-      },
-      fit() {
-        if (!box.clientWidth) return;
-        const fits = Math.floor((box.clientWidth - corner.offsetWidth) / numColumns);
-        // A finger needs room; for a mouse, cells are a little smaller where that saves scrolling.
-        const least = matchMedia("(pointer: coarse)").matches ? 24 : fits >= 11 ? Math.min(fits, 13) : 13;
-        const next = Math.max(least, Math.min(44, fits, Math.max(24, Math.floor(620 / numRows))));
-        if (next === cell) return;
-        cell = next;
-        grid.style.setProperty("--cell", `${cell}px`);
-        grid.style.gridTemplate = `max-content repeat(${numRows}, ${cell}px) / max-content repeat(${numColumns}, ${cell}px)`;
-        grid.classList.toggle("turned", widest > cell - 4 && columns.some((c) => [...nameAcross(c)].length > 1));
-        box.style.scrollPadding = `${corner.offsetHeight}px 0 0 ${corner.offsetWidth}px`;
-        if (written !== (cell >= 34 && numRows * numColumns <= 400 && group.length === 1)) {
-          written = !written;
-          write_();
-        }
-        sheet.mark(marked());
-      },
-      next({ key, ctrlKey, metaKey }, [r, c]) {
-        const i = rows.indexOf(r),
-          j = columns.indexOf(c),
-          far = ctrlKey || metaKey;
-        const to = {
-          ArrowUp: [i - 1, j],
-          ArrowDown: [i + 1, j],
-          ArrowLeft: [i, j - 1],
-          ArrowRight: [i, j + 1],
-          Home: [far ? 0 : i, 0],
-          End: [far ? numRows - 1 : i, numColumns - 1],
-        }[key];
-        return to && (spots[to[0] + 1]?.[to[1] + 1] ?? null);
-      },
-    };
-    return sheet;
-  };
-
-  // ---- lines between two lists of tokens, as thick as the weights
-  /** @param {Map_[]} group @returns {Canvas} */
-  const makeLines = (group) => {
-    const sides = [kept(queries), kept(keys)],
-      title = element("p", { class: "quiet title" }),
-      height = 24 * Math.max(sides[0].length, sides[1].length);
-    /** @type {Map<Element, Spot>} */
-    const at = new Map();
-    const lists = sides.map((tokens, side) => {
-      const list = element("div", { class: "side", role: "listbox", "aria-label": side ? "keys" : "queries" });
-      for (const i of tokens) {
-        const e = element(
-          "div",
-          { role: "option", "aria-selected": "false" },
-          element("bdi", {}, (side ? keys : queries)[i]),
-          element("i", {}),
-        );
-        at.set(e, side ? [-1, i] : [i, -1]);
-        list.append(e);
-      }
-      return list;
-    });
-    const drawn = svg("svg", {
-      viewBox: `0 0 100 ${height}`,
-      preserveAspectRatio: "none",
-      "aria-hidden": "true",
-      height,
-    });
-    const box = element("div", { class: "box strings" }, element("div", { class: "loom" }, lists[0], drawn, lists[1]));
-    /** @type {{ e: any, spot: Spot }[]} */
-    let paths = [];
-    /** @type {Canvas} */
-    const sheet = {
-      maps: group,
-      at,
-      stop: lists[0].firstChild,
-      e: element("div", { class: "panel" }, title, box),
-      paint() {
-        setText(title, titleOf(group));
-        paths = group.flatMap((map, n) =>
-          sides[0].flatMap((r, i) =>
-            sides[1].flatMap((c, j) => {
-              const w = value(map, r, c),
-                shift = group.length > 1 ? 6 * n - 3 : 0,
-                y = 24 * i + 12 + shift,
-                z = 24 * j + 12 + shift;
-              return w < FAINT
-                ? []
-                : [
-                    {
-                      e: svg("path", {
-                        d: `M0 ${y}C45 ${y} 55 ${z} 100 ${z}`,
-                        class: `of${group.length > 1 ? n : 1}`,
-                        style: `--w: ${w}`,
-                      }),
-                      spot: /** @type {Spot} */ ([r, c]),
-                    },
-                  ];
-            }),
-          ),
-        );
-        drawn.replaceChildren(...paths.map(({ e }) => e));
-      },
-      mark([r, c]) {
-        for (const [e, [i, j]] of at) {
-          const on = i >= 0 ? i === r : j === c,
-            asked = (j >= 0 ? r : c) >= 0 && (j >= 0 ? c : r) < 0;
-          e.classList.toggle("on", on);
-          setAttributes(e, { "aria-selected": String(on) });
-          setText(
-            /** @type {any} */ (e.lastChild),
-            asked ? group.map((map) => format(value(map, Math.max(i, r), Math.max(j, c)))).join(" / ") : "",
-          );
-        }
-        for (const { e, spot } of paths)
-          e.classList.toggle("off", (r >= 0 && spot[0] !== r) || (c >= 0 && spot[1] !== c));
-      },
-      fit() {},
-      next({ key }, [r]) {
-        const side = r >= 0 ? 0 : 1,
-          list = lists[side],
-          other = lists[1 - side],
-          own = [...list.children].indexOf(sheet.stop);
-        if (key === "ArrowLeft" || key === "ArrowRight")
-          return (key === "ArrowRight") === (side === 0)
-            ? other.children[Math.min(own, other.children.length - 1)]
-            : null;
-        const to = { ArrowUp: own - 1, ArrowDown: own + 1, Home: 0, End: list.children.length - 1 }[key];
-        return to === undefined ? undefined : (list.children[to] ?? null);
-      },
-    };
-    return sheet;
-  };
-
   // ---- what is said
   const whats = { scores: "score", mask: "score after the mask", weights: label, values: "context" };
   const what = () => whats[/** @type {"weights"} */ (step())];
@@ -613,96 +243,6 @@ function start(host) {
     ];
   };
 
-  // ---- one number taken apart: the terms of its sum, largest first
-  /** @param {Child[]} caption @param {string[]} names @param {[string, number[]][]} rows the last number of each is a term @param {Child[][]} ends */
-  const sum = (caption, names, rows, ends) => {
-    const order = [...rows].sort((a, b) => Math.abs(b[1][b[1].length - 1]) - Math.abs(a[1][a[1].length - 1])),
-      size = ([, cells]) => Math.abs(cells[cells.length - 1]);
-    const shown = clamp(order.filter((row) => size(row) >= 0.0005).length, 1, MOST),
-      most = Math.max(size(order[0]), 0.0005); // what is not written as 0
-    const body = order
-      .slice(0, shown)
-      .map(([name, cells]) =>
-        element(
-          "tr",
-          {},
-          element("th", { scope: "row" }, element("bdi", {}, name)),
-          ...cells.map((x, i) =>
-            element(
-              "td",
-              i === cells.length - 1
-                ? { class: x < 0 ? "bar less" : "bar", style: `--share: ${Math.abs(x) / most}` }
-                : {},
-              number(x, i === cells.length - 1 ? 3 : 2),
-            ),
-          ),
-        ),
-      );
-    const others = order.slice(shown).reduce((total, [, cells]) => total + cells[cells.length - 1], 0);
-    const wide = names.length - 1;
-    const last = [
-      ...(order.length > shown ? [[`the other ${order.length - shown}`, number(others, 3)]] : []),
-      ...ends,
-    ].map(([name, x]) =>
-      element("tr", { class: "end" }, element("th", { scope: "row", colspan: wide }, name), element("td", {}, x)),
-    );
-    return element(
-      "table",
-      { class: "sum" },
-      element("caption", {}, ...caption),
-      element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))),
-      element("tbody", {}, ...body, ...last),
-    );
-  };
-  const apart = () => {
-    const [r, c] = state.at,
-      { head } = maps[state.head];
-    if (!q || head < 0 || !kept(queries).includes(r) || !across().includes(c)) return [];
-    const now = step(),
-      of = two() ? ` (${maps[state.head].name})` : "";
-    const score = stage(head, "scores").table[r],
-      visible = stage(head, "mask").table[r],
-      weights = stage(head, "softmax").table[r];
-    if (now === "values") {
-      const terms = weights.map(
-        (w, i) => /** @type {[string, number[]]} */ ([keys[i], [w, v[head][i][c], w * v[head][i][c]]]),
-      );
-      return [
-        sum([`Part ${c} of the context of `, quoted(queries[r]), of], ["key", "weight", "value", "product"], terms, [
-          ["context", number(stage(head, "values").table[r][c], 3)],
-        ]),
-      ];
-    }
-    if (now === "weights") {
-      const largest = Math.max(...visible),
-        powers = visible.map((x) => Math.exp(x - largest)),
-        total = powers.reduce((a, b) => a + b, 0);
-      if (largest === -Infinity) return [];
-      const terms = powers.map((p, i) => /** @type {[string, number[]]} */ ([keys[i], [visible[i], p]]));
-      return [
-        sum(
-          ["The weights of ", quoted(queries[r]), of, `: e to the score, less the largest score ${number(largest)}`],
-          ["key", "score", "power"],
-          terms,
-          [
-            ["sum", number(total, 3)],
-            [element("span", {}, "share of ", quoted(keys[c])), number(weights[c], 3)],
-          ],
-        ),
-      ];
-    }
-    const terms = q[head][r].map(
-      (x, i) => /** @type {[string, number[]]} */ ([String(i), [x, k[head][c][i], x * k[head][c][i]]]),
-    );
-    return [
-      sum(["Query ", quoted(queries[r]), " · key ", quoted(keys[c]), of], ["part", "query", "key", "product"], terms, [
-        ["sum of the products", number(dot(q[head][r], k[head][c]), 3)],
-        [`divided by √${D}: the score`, number(score[c], 3)],
-        ...(now === "mask" && visible[c] === -Infinity ? [["the mask makes it", "−∞"]] : []),
-      ]),
-    ];
-  };
-
   // ---- the frame
   const panels = element("div", { class: "panels" }),
     selection = element("p", { class: "selection" }),
@@ -721,7 +261,7 @@ function start(host) {
     figure.status,
   );
 
-  /** @type {Canvas[]} */
+  /** @type {Panel[]} */
   let sheets = [];
   let built = "",
     loud = false;
@@ -732,6 +272,8 @@ function start(host) {
     const [r, c] = hovered ?? state.at;
     return [kept(queries).includes(r) ? r : -1, across().includes(c) ? c : -1];
   };
+  const shared = { state, maps, queries, keys, digits, D, q, k, v, stage, step, plain, two, kept, across, nameAcross };
+  Object.assign(shared, { value, hidden, format, color, paint, newCanvas, titleOf, quoted, marked });
   const show = () => {
     const spot = marked(),
       nothing = spot[0] < 0 && spot[1] < 0;
@@ -791,7 +333,7 @@ function start(host) {
       }),
     );
   };
-  /** @param {Canvas} sheet @param {any} e @param {boolean} focus */
+  /** @param {Panel} sheet @param {any} e @param {boolean} focus */
   const stopAt = (sheet, e, focus) => {
     if (e !== sheet.stop) sheet.stop.removeAttribute("tabindex"); // taken from what has the focus, it would take that too
     sheet.stop = e;
@@ -807,7 +349,7 @@ function start(host) {
     }
     built = shape;
     hovered = null;
-    sheets = now.map((group) => (lined() ? makeLines : makeGrid)([...group]));
+    sheets = now.map((group) => (lined() ? makeLines : makeGrid)(shared, [...group]));
     sheets.forEach((sheet) => stopAt(sheet, sheet.stop, false));
     panels.replaceChildren(...sheets.map((sheet) => sheet.e));
   };
@@ -831,7 +373,7 @@ function start(host) {
         fill();
       }
       show();
-      terms.replaceChildren(...apart());
+      terms.replaceChildren(...takeApart(shared));
     },
     // What has the focus is said by the browser; what changes around it is said here.
     describe: () => (loud && marked().some((i) => i >= 0) ? (selection.textContent ?? "") : ""),
@@ -848,7 +390,7 @@ function start(host) {
   figure.change = change;
   if (!data.id) figure.remember = () => {};
 
-  /** @param {Event} event @returns {[Canvas, any] | []} */
+  /** @param {Event} event @returns {[Panel, any] | []} */
   const over = (event) => {
     for (const e of /** @type {Element[]} */ (event.composedPath()))
       for (const sheet of sheets) if (sheet.at.has(e)) return [sheet, e];
