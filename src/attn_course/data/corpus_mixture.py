@@ -68,7 +68,7 @@ class LongText(NamedTuple):
     """A training text that is streamed from disk, with its dev and test sets."""
 
     train: Callable[[], Iterator[Pair]]
-    """Begins to read it: pairs in the one spelling. Those that are there twice come twice."""
+    """Start reading: yield normalised pairs, including duplicates."""
     dev: list[WordPair]
     test: list[WordPair]
 

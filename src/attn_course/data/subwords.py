@@ -16,7 +16,7 @@ _SPACE = "▁"  # how SentencePiece writes the space before a word
 
 
 class Subwords:
-    """A vocabulary of subword pieces that splits words into pieces. No piece reaches from one word into the next.
+    """A vocabulary of subword pieces. No piece crosses the boundary of a word.
 
     The pieces grow out of letters: the most frequent pair of neighbours within a word becomes a piece, again and
     again (byte-pair encoding, Sennrich et al. 2016, arXiv:1508.07909, section 3.2). A letter that is too rare to

@@ -232,7 +232,7 @@ def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> Non
 def check_query_indices(
     indices: Sequence[int] | Tensor, num_queries: int, name: str = "query_indices"
 ) -> Tensor:
-    """Raise an error if an index is not the number of a query; return the indices as numbers from 0 on."""
+    """Check that each index is the number of a query, and return the indices without negative numbers."""
     indices = torch.as_tensor(indices)
     if indices.numel() == 0:
         indices = indices.long()

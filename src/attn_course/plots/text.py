@@ -217,7 +217,7 @@ def as_columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
 
 
 def step_of(cell: float, label: float) -> int:
-    """Every how many cells a label of this size has room."""
+    """Return n such that a label of this size fits at every n-th cell."""
     return next(n for n in (1, 2, 5, 10, 20, 50, 100) if n * cell >= label or n == 100)
 
 

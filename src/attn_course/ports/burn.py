@@ -30,7 +30,7 @@ class GeneratePaddingMask(NamedTuple):
     tensor: Int[Tensor, "B S"]
     """The tokens."""
     mask: Bool[Tensor, "B S"]
-    """True at every token that equals the padding's."""
+    """True at every token that equals ``pad_token``."""
 
 
 def generate_autoregressive_mask(

@@ -134,7 +134,7 @@ class Bert(nn.Module):
 
 
 def load_bert(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Bert:
-    """Build a BERT from its ``config.json`` and give it the weights beside it, in evaluation mode.
+    """Build a BERT from the ``config.json`` and the weights of a folder, in evaluation mode.
 
     Heads for tasks (``cls.…``, ``classifier.…``) are left aside: this is the encoder.
 

@@ -102,7 +102,7 @@ class GPT2(DecoderOnly):
 
 
 def load_gpt2(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> GPT2:
-    """Build a GPT-2 from its ``config.json`` and give it the weights beside it, in evaluation mode.
+    """Build a GPT-2 from the ``config.json`` and the weights of a folder, in evaluation mode.
 
     Args:
         folder: with config.json and safetensors.

@@ -81,7 +81,7 @@ class GatedFeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
-        """Compute at each position of ``x`` (..., E) from that position alone."""
+        """Apply the network to each position of ``x`` (..., E)."""
         return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
@@ -212,7 +212,7 @@ class Llama(DecoderOnly):
 
 
 def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Llama:
-    """Build a Llama from its ``config.json`` and give it the weights beside it, in evaluation mode.
+    """Build a Llama from the ``config.json`` and the weights of a folder, in evaluation mode.
 
     Args:
         folder: with config.json and safetensors.

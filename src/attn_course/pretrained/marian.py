@@ -126,7 +126,7 @@ class Marian(Transformer):
 
 
 def load_marian(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Marian:
-    """Build a Marian from its ``config.json`` and give it the weights beside it, in evaluation mode.
+    """Build a Marian from the ``config.json`` and the weights of a folder, in evaluation mode.
 
     Args:
         folder: with config.json and safetensors.

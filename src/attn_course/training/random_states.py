@@ -10,7 +10,7 @@ from attn_course._device import get_random_state, set_random_state
 
 
 class RandomStates:
-    """One random state for each part of a batch, so that dropout does not depend on the process of a part.
+    """One random state for each part of a batch. So dropout does not depend on the number of processes.
 
     Args:
         parts: the numbers of the parts of this process.

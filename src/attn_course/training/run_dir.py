@@ -143,7 +143,7 @@ def add_metrics(path: Path, record: dict[str, float]) -> None:
 
 
 def forget_metrics_after(path: Path, step: int) -> None:
-    """Remove the metrics after a step, which will be computed again, and an incomplete last line.
+    """Remove the metrics after a step and an incomplete last line, because these steps will run again.
 
     Raises:
         ValueError: if a line is not the record of a step.

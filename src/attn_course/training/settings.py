@@ -27,7 +27,7 @@ class Settings:
     corpora: tuple[str, ...] = ("everyday",)
     """Names of corpora. Dev and test come from the first one, unless ``dev`` and ``test`` name others."""
     dev: str = ""
-    """Name of a corpus that chooses the best weights."""
+    """Name of the corpus on which the best weights are chosen."""
     test: str = ""
     """Name of a corpus for the evaluation."""
     held_out: int = 500

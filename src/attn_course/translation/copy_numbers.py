@@ -167,8 +167,8 @@ def _words_for(number: str) -> set[str]:
 class CopyNumbers:
     """A :class:`~attn_course.decoding.Rule`: write digits only where they copy a number of the source.
 
-    Each number may be written once, and as a whole. Number words such as *three* may always be written, and a source
-    without an Arabic digit has no rule.
+    A translation may contain each number of the source once. Number words such as *three* may always be written, and
+    a source without an Arabic digit has no rule.
 
     Args:
         src_subwords: the pieces of the sources.

@@ -890,7 +890,7 @@ def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
 
 
 def _cells(wrong: list[Tensor]) -> str:
-    """Describe where the wrong truth values are, or return an empty string."""
+    """Describe the positions of the wrong True and False values; return an empty string if there is no pattern."""
     if any(table.dim() < 2 for table in wrong):
         return ""
     places = torch.cat([table.nonzero()[:, -2:] for table in wrong])

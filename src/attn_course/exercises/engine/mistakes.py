@@ -7,8 +7,8 @@ tries them::
 
     - **mask inverted**: The mask is upside down. See section 5.4. <!-- {"causal & real": "~(causal & real)"} -->
 
-The comment is a Python dict: which part of the right answer's text is replaced by what, to make the mistake. A mistake
-without a comment is recognised by code, which the exercise gives under the same name.
+The comment is a Python dict that maps parts of the right answer's text to their wrong replacements. A mistake without
+a comment is recognised by code, which the exercise gives under the same name.
 """
 
 import ast
@@ -63,7 +63,7 @@ def page_of(chapter: int) -> Path:
 
 @cache
 def read_mistakes(page: Path) -> dict[str, list[Line]]:
-    """Read the mistakes of each exercise of a chapter.
+    """Read the known mistakes of all exercises of a chapter.
 
     Raises:
         ValueError: with the file, the line and the rule, for a line that is no mistake, and for a name that is given

@@ -64,7 +64,7 @@ class AnswerError(Exception):
 def set_parameters(module: nn.Module) -> nn.Module:
     """Set each parameter to numbers that depend only on its name and shape, so that layers can be compared.
 
-    The same name and shape get the same numbers in every layer, in whatever order they were made.
+    Parameters with the same name and shape get the same numbers in every layer, in any order.
     """
     for name, parameter in module.named_parameters():
         rng = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(parameter.shape)}".encode()))

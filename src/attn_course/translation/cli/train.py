@@ -67,7 +67,7 @@ def train(
 ) -> None:
     """Train a translator, or continue a training that was stopped.
 
-    Ctrl-C stops the training, and the same command continues it, also with more or fewer processes. With torchrun,
+    Ctrl-C stops the training. The same command continues it, and the number of processes may differ. With torchrun,
     several processes share each batch:
 
     torchrun --nproc-per-node 2 --no-python attn-course train everyday --folder runs/two
