@@ -171,7 +171,7 @@ def as_ours(named):
 
 
 def test_scores_of_turned_rows_and_columns_depend_on_both_distances_and_on_nothing_else(chapter):
-    turns = chapter["grid_rotation"](3, 5, head_dim=8).turns
+    turns = chapter["grid_rotation"](3, 5, head_dim=8).phases
     assert torch.equal(turns[0], torch.ones_like(turns[0]))
     q, k = (torch.view_as_complex(random_tensor(4, 2, seed=seed)) for seed in (0, 1))
     grid = turns[1:].to(torch.complex128)

@@ -289,7 +289,7 @@ def test_a_bias_of_lower_precision_is_rounded_once(dtype):
 
 def frequencies_and_length(width, base, yarn):
     """How far each pair is turned by one step, and how long what was 1 long becomes."""
-    turns = make_rotation(torch.tensor([0, 1]), width, base=base, yarn=yarn, dtype=torch.float64).turns
+    turns = make_rotation(torch.tensor([0, 1]), width, base=base, yarn=yarn, dtype=torch.float64).phases
     return turns[1].angle(), turns.abs()
 
 

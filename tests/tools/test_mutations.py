@@ -107,8 +107,8 @@ MUTATIONS = {
     ),
     "rotary: turned backwards": (
         "functional/positions.py",
-        "* positions.turns",
-        "* positions.turns.conj()",
+        "* positions.phases",
+        "* positions.phases.conj()",
     ),
     "rotary: angles in half precision": (
         "functional/positions.py",

@@ -207,7 +207,7 @@ def test_a_lost_digit_comes_back(translator):
 
 
 def test_greedy_search_follows_the_rule_as_a_beam_of_one_does(translator, rule):
-    sources = [translator.read(text) for text in ("彼は1944年に生まれた。", "猫です。", "会議は11:55に始まります。")]
+    sources = [translator.encode(text) for text in ("彼は1944年に生まれた。", "猫です。", "会議は11:55に始まります。")]
 
     def greedy(*inputs, **options):
         rows = greedy_search(*inputs, **options, rule=rule).tolist()

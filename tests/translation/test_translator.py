@@ -107,7 +107,7 @@ def test_its_attention_has_a_row_for_each_piece_and_the_end(translator):
 def test_attend_looks_as_the_translation_was_written(translator):
     """Fed with what greedy search wrote, the model would write the same again: the rows are not shifted."""
     (found,) = translator.translate(SENTENCES[:1])
-    batch = make_batch([(translator.read(SENTENCES[0]), found.ids)])
+    batch = make_batch([(translator.encode(SENTENCES[0]), found.ids)])
     logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
     assert logits[0].argmax(-1).tolist() == [*found.ids, EOS_ID]
 
@@ -117,7 +117,7 @@ def test_attend_looks_as_the_translation_was_written(translator):
 def test_each_row_that_attend_returns_is_where_the_model_looks_when_it_has_read_no_more(translator):
     (found,) = translator.translate(SENTENCES[:1])
     weights, model = translator.attend(SENTENCES[0], found.ids), translator.model
-    memory, encoder = model.encode(torch.tensor([[*translator.read(SENTENCES[0]), EOS_ID]]), need_weights=True)
+    memory, encoder = model.encode(torch.tensor([[*translator.encode(SENTENCES[0]), EOS_ID]]), need_weights=True)
     width = model.encoder_layers[0].feed_forward.up.out_features
     near = allowed(torch.float32, terms=width, depth=10 * len([*model.encoder_layers, *model.decoder_layers]))
     torch.testing.assert_close(weights.encoder, torch.stack(encoder)[:, 0], **near)
@@ -149,7 +149,7 @@ def test_a_high_reward_makes_translations_longer(translator):
 @pytest.mark.cpu_only("a translator of a file, which is read to the CPU")
 def test_a_beam_of_one_is_greedy_search(translator):
     pairs = load_handwritten()[::7]
-    batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs])
+    batch = make_batch([(translator.encode(japanese), []) for japanese, _ in pairs])
     ids = greedy_search(translator.model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=80).tolist()
     written = [[i for i in row if i not in (PAD_ID, BOS_ID, EOS_ID)] for row in ids]
     assert [t.ids for t in translator.translate([japanese for japanese, _ in pairs])] == written
@@ -163,7 +163,7 @@ def test_the_best_of_several_translations_is_the_translation_and_each_has_its_pr
         assert len(row) == 3
         assert [r.score for r in row] == sorted((r.score for r in row), reverse=True)
         for (_, _, ids), log_prob, score in row:
-            batch = make_batch([(translator.read(sentence), ids)])
+            batch = make_batch([(translator.encode(sentence), ids)])
             logits, _ = translator.model(batch.src, batch.tgt_in, src_mask=batch.src_mask)
             steps = logits[0].log_softmax(-1).gather(-1, batch.tgt_out[0].unsqueeze(-1))
             assert log_prob == pytest.approx(steps.sum().item(), abs=1e-3)
@@ -179,7 +179,7 @@ def test_raw_text_is_cut_into_pieces_that_come_together_as_words(translator):
     assert translator.src_pieces(sentence)[:-1] == [
         "·" * (k > 0) + piece for word in cut for k, piece in enumerate(word)
     ]
-    assert len(translator.read(sentence)) == sum(map(len, cut))
+    assert len(translator.encode(sentence)) == sum(map(len, cut))
 
 
 def test_a_translator_of_words_cuts_them_first(translator):
@@ -325,7 +325,7 @@ def test_with_a_cache_it_writes_what_it_writes_without(translator):
     of_beam = functools.partial(beam_search, beam=Beam(5, 0.0, LENGTH_REWARD, 2.0))
 
     def written(search, step, **how):
-        batch = make_batch([(translator.read(japanese), []) for japanese, _ in pairs[::step]]).to(device)
+        batch = make_batch([(translator.encode(japanese), []) for japanese, _ in pairs[::step]]).to(device)
         found = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40, **how)
         return found.tolist() if search is greedy_search else [[h.ids.tolist() for h in row] for row in found]
 

@@ -95,7 +95,7 @@ def learned_positions(
 class Rotation(NamedTuple):
     """The rotation of each pair of columns at each position; :func:`make_rotation` makes it."""
 
-    turns: Complex[Tensor, "*batch T pairs"]
+    phases: Complex[Tensor, "*batch T pairs"]
     """Complex numbers. Multiplying a point of the plane by one of them rotates the point by its angle. Their absolute
     value is 1, or the ``attention_factor`` of :class:`Yarn`."""
 
@@ -174,7 +174,7 @@ def rotate(
         positions = make_rotation(positions, width, base=base, dtype=x.dtype)
     # One complex multiplication rotates a pair ten times as fast as four real multiplications.
     points = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (-1, 2))
-    rotated = _as_complex(points) * positions.turns  # (..., T, D/2)
+    rotated = _as_complex(points) * positions.phases  # (..., T, D/2)
     return torch.view_as_real(rotated).flatten(-2).to(x.dtype)  # (..., T, D)
 
 
@@ -220,8 +220,8 @@ def make_rotation(
     if yarn is not None:
         inv_freq = _yarn_inverse_frequencies(inv_freq, base, yarn)
     angles = positions.unsqueeze(-1) * inv_freq.to(positions.device, dtype)  # (..., T, D/2)
-    turns = torch.complex(angles.cos(), angles.sin())
-    return Rotation(turns if yarn is None else turns * _attention_factor(yarn))
+    phases = torch.complex(angles.cos(), angles.sin())
+    return Rotation(phases if yarn is None else phases * _attention_factor(yarn))
 
 
 def make_alibi_bias(
@@ -345,7 +345,7 @@ def _is_aligned(points: Tensor) -> bool:
 
 
 def _check_rotation(rotation: Rotation, shape: torch.Size) -> None:
-    *rows, pairs = rotation.turns.shape
+    *rows, pairs = rotation.phases.shape
     if 2 * pairs != shape[-1] or not _fits(rows, shape[:-1]):
         raise ValueError(
             f"a rotation of {tuple(rows)} positions and {pairs} pairs of columns does not fit x {tuple(shape)}"

@@ -171,7 +171,7 @@ class Translator:
             raise TypeError(
                 f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]"
             )
-        sources = [self.read(sentence) for sentence in sentences]
+        sources = [self.encode(sentence) for sentence in sentences]
         beam = Beam(
             size=beam_size,
             length_penalty=0.0,
@@ -189,7 +189,7 @@ class Translator:
         translation = Translation(detokenize_english(tokenized), tokenized, ids)
         return ScoredTranslation(translation, hypothesis.log_prob, hypothesis.score)
 
-    def read(self, sentence: str) -> list[int]:
+    def encode(self, sentence: str) -> list[int]:
         """Return the ids of a Japanese sentence, without the end.
 
         Raises:
@@ -243,7 +243,7 @@ class Translator:
         Returns:
             Weights without the batch axis. ``cross`` is (layers, H, T + 1, S + 1), including the ends.
         """
-        batch = make_batch([(self.read(sentence), list(english_ids))])
+        batch = make_batch([(self.encode(sentence), list(english_ids))])
         batch = batch.to(next(self.model.parameters()).device)
         _, weights = self.model(
             batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True

@@ -72,7 +72,7 @@ def evaluate(
     readable = []
     for number, (ja, _) in enumerate(pairs):
         try:
-            translator.read(ja)
+            translator.encode(ja)
         except ValueError as error:
             say(f"sentence {number + 1}: {error}; its translation counts as empty")
         else:

@@ -314,7 +314,7 @@ class _Reader:
         from attn_course.data.subwords import UNK_ID
         from attn_course.data.text import normalize_japanese, tokenize_english
 
-        pieces = len(self.translator.read(sentence))
+        pieces = len(self.translator.encode(sentence))
         letters = list(dict.fromkeys(normalize_japanese(sentence)))
         unknown = [
             letter
