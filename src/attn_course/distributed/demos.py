@@ -97,7 +97,7 @@ def gradients_of_sharded_model(
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    held = sum(p.to_local().numel() for p in model.parameters())  # type: ignore[attr-defined]
+    held = sum(p.to_local().numel() for p in model.parameters())
     own_inputs, own_targets = (x.chunk(count)[rank] for x in (inputs, targets))
     loss(model(own_inputs), own_targets).backward()
     return held, {name: p.grad.full_tensor() for name, p in model.named_parameters()}
