@@ -186,7 +186,7 @@ def test_a_translator_of_words_cuts_them_first(translator):
     old = Translator(translator.model, translator.src_subwords, translator.tgt_subwords)
     sentence = "彼は昨日図書館で本を読みました。"
     assert ["".join(word) for word in old.cut(sentence)] == words(sentence)
-    assert old.read(sentence) == old.src_subwords.encode(words(sentence))
+    assert old.encode(sentence) == old.src_subwords.encode(words(sentence))
 
 
 def test_the_alignment_links_words_that_mean_the_same(translator):
