@@ -102,7 +102,7 @@ PLACES = (
     Place(
         "book/how_to_use.md",
         "Each page has a button for opening an issue.\n",
-        "Tell the person who gave you the course.\n",
+        "Tell the people who publish this copy of the course.\n",
     ),
     Place(
         "book/index.md",
