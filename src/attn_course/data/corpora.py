@@ -95,8 +95,8 @@ class Corpus(NamedTuple):
 def load_small_parallel_enja(folder: str | os.PathLike | None = None) -> Corpus:
     """Load small_parallel_enja: 50,000 short pairs, 500 for development and 500 for testing.
 
-    The text is that of the files: words separated by spaces, English in lower case, and some unusual splits (``can
-    't``).
+    The text is unchanged: words are separated by spaces, English is in lower case, and some splits are unusual
+    (``can 't``).
 
     Args:
         folder: holds the six files ``train.ja`` to ``test.en``; nothing is then downloaded. None looks in

@@ -35,7 +35,7 @@ def load_text(
 ) -> Text:
     """Load corpora by name, and combine them into one training text.
 
-    The dev and test sets are those of the first corpus, unless you name others (see :func:`load_held_out`). The
+    The dev and test sets come from the first corpus, unless you name others (see :func:`load_held_out`). The
     training text leaves out all pairs that share a side with a held-out pair (see
     :func:`~attn_course.data.corpora.remove_overlap`), and all duplicates. The dev and test sets of the other corpora
     are not used.
@@ -81,8 +81,10 @@ def stream_text(
     held_out: int = 0,
     split_seed: int = 0,
 ) -> LongText:
-    """Stream the text of :func:`load_text`, with the same arguments, but with duplicates. Your own text
-    (``"pairs=…"``) is read pair by pair. No dev and test sets can be drawn from such a text, so you must name them.
+    """Stream the text of :func:`load_text`, with the same arguments, but with duplicates.
+
+    Your own text (``"pairs=…"``) is read pair by pair. No dev and test sets can be drawn from such a text, so you
+    must name them.
 
     Raises:
         ValueError: as :func:`load_text`; or if the first corpus is a text of your own, and dev or test is not named.

@@ -170,7 +170,7 @@ _NOT_LOW_ENOUGH = (
 
 
 def _weigh(answer, q, k):
-    """Return the answer's weights. Weights of hidden keys that come from a low score are made visible."""
+    """Return the answer's weights. Raise an error if hidden keys keep a small weight because of a low score."""
     found = answer(q, k)
     if isinstance(found, Tensor) and _leaves_a_small_weight(found, q @ k.mT / math.sqrt(q.size(-1))):
         raise AnswerError(_NOT_LOW_ENOUGH, "not low enough")
@@ -314,7 +314,7 @@ def _build_and_attend(answer, d_in, d_out, num_heads, x):
 
 
 def _are_alike(found, again):
-    """Return whether two results have equal numbers. Results that are no tensors are ignored."""
+    """Return whether two results have equal numbers. Results of other types count as equal."""
     tensors = isinstance(found, Tensor) and isinstance(again, Tensor)
     return not tensors or (found.shape == again.shape and torch.allclose(found, again, equal_nan=True))
 

@@ -38,7 +38,7 @@ def _softmax_over_everything(scores: Tensor) -> Tensor:
 
 
 def _without_keepdim(scores: Tensor) -> list[Tensor]:
-    """Return a softmax in which the sum, the maximum or both have lost their axis.
+    """Return the weights of three softmaxes in which the sum, the maximum or both have lost their axis.
 
     Without a maximum it would be the softmax over the queries, since the scores are symmetric.
     """

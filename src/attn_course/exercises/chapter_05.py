@@ -18,7 +18,7 @@ from attn_course.functional.masks import make_causal_mask, make_padding_mask, ma
 
 
 def _tokenized(draw):
-    """Return the tensors of a tokenizer, which are on the CPU, and the number of new tokens."""
+    """Yield trials: a name, the mask of a tokenizer, which is on the CPU, and the number of new tokens."""
 
     def ones_where_real(*lengths):
         return make_padding_mask(lengths, side="left")[:, 0].long()
@@ -59,7 +59,7 @@ mask_for_new_tokens = Exercise(
 
 
 def _weights_to_drop(draw):
-    """Return weights: enough for statistics, and few enough for a loop over single weights."""
+    """Yield trials with enough weights for statistics, and few enough for a loop over single weights."""
 
     def hidden(weights):
         return softmax(weights.log().masked_fill(~draw.mask(*weights.shape), -math.inf))
@@ -93,7 +93,7 @@ def _sends_back(answer, weights, p, training):
 
 
 class _Dropout(NamedTuple):
-    """Describe dropped weights without depending on which weights were drawn."""
+    """Properties of dropped weights that do not depend on which weights were drawn."""
 
     share: float  # of the weights that became 0
     smallest_factor: float  # on a weight that was kept
@@ -171,9 +171,8 @@ def _by_chance(share, count):
 
 
 def _known_share(found, count, wanted, p):
-    """Return the expected share, or that of a common mistake, if chance explains the difference; else the measured
-    share.
-    """
+    """Return the expected share, or the share of a common mistake, if chance explains the difference. Otherwise
+    return the measured share."""
     for share in (wanted, p, 1 - p, NormalDist().cdf(p)):
         if abs(found - share) < _by_chance(share, count):
             return share
@@ -332,14 +331,14 @@ def _overwrite_nan(scores, mask):
 
 
 def _loud_key_wins(found, scores, mask):
-    """Return whether all visible weights beside the hidden key with the large score are 0 or NaN."""
+    """Return whether all visible weights are 0 or NaN because a hidden key has a very large score."""
     if not (scores == _LOUD).any():
         return None
     return bool((found[0].nan_to_num()[mask] == 0).all())
 
 
 def _large_scores_give_nan(found, scores, mask):
-    """Return whether the weights are NaN for large scores, or the gradient is NaN where they are hidden."""
+    """Return whether large scores give NaN in the weights, or only in the gradient."""
     if not (scores > 100).any():
         return None
     return found[0].isnan().any() or (found[0].isfinite().all() and found[1].isnan().any())
@@ -536,7 +535,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 def _sizes_and_sentences(draw):
-    """Return d_in, d_out, max_len, window, dropout, the training flag, sentences and their padding."""
+    """Yield trials: a name, d_in, d_out, max_len, window, dropout, the training flag, sentences and their padding."""
 
     def padding(*lengths, side="right", max_len=7):
         return make_padding_mask(lengths, max_len, side=side, device=draw.device)

@@ -135,7 +135,7 @@ _KEEPS_SOMETHING = (
 
 
 def _are_alike(*results):
-    """Return whether two results of a layer have equal outputs. Results that are no tensors are ignored."""
+    """Return whether two results of a layer have equal outputs. Results of other types count as equal."""
     pair = [out[0] if isinstance(out, tuple | list) and out else out for out in results]
     return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair, equal_nan=True)
 
@@ -506,7 +506,7 @@ def _take_turns(found, d_model, num_heads, x):
 
 
 def _unmoved(*wrong):
-    """Recognise moved tensors that are not those of the layer. Biases among them are zero."""
+    """Recognise results in which exactly these tensors are wrong. Wrong biases must be zero."""
 
     def sign(found, d_model, num_heads, x):
         right = _right_move(d_model, num_heads, x)

@@ -148,7 +148,7 @@ def _padding_inverted(found, src, tgt, pad_id):
 
 
 def _where_there_are_pads(pad_id, *signs):
-    """Return whether a predicate holds, for inputs with padding only."""
+    """Return True if a predicate holds and its ids contain padding, None if it holds without padding, else False."""
     if any(holds and (ids == pad_id).any() for ids, holds in signs):
         return True
     return None if any(holds for _, holds in signs) else False
@@ -383,7 +383,7 @@ concat_scores = Exercise(
 
 
 def _weights_and_alignments(draw):
-    """Return many words, so that two ways of counting rarely give the same share by chance."""
+    """Yield trials with many words, so that two ways of counting rarely give the same share by chance."""
 
     def sizes(B, H, T, S, counted=0.7, **kind):
         weights = softmax(draw(B, H, T, S, **kind))

@@ -233,7 +233,8 @@ def _tables(draw):
 
 
 def _spread(table):
-    """Return the initial rows, rescaled to the required spread, so that the seed does not matter."""
+    """Name the initialisation of the rows by their mean and spread. With thousands of numbers, the seed hardly
+    matters."""
     V, E = table.shape
     mean, spread = float(table.mean()) * math.sqrt(E), float(table.std()) * math.sqrt(E)
     likely = {
@@ -253,7 +254,7 @@ def _spread(table):
 
 
 def _reaches(out, tensors):
-    """Return the sum of the gradients that one loss sends to tensors of one shape; None without a gradient."""
+    """Return the sum of the gradients from ``out`` to tensors of one shape; None if no gradient arrives."""
     tensors = [tensor for tensor in tensors if tensor.requires_grad]
     if not isinstance(out, Tensor) or not out.requires_grad or not tensors:
         return None

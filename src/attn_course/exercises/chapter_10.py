@@ -35,7 +35,8 @@ def _stays(name, found, answer, *others):
 
 
 def _sentences(draw):
-    """Return sentences of words with one to three letters. Some words repeat, and some are equally frequent."""
+    """Yield trials: sentences of words with one to three letters. Some words repeat, and some are equally
+    frequent."""
 
     def sentences(count, longest, words):
         rows = []
@@ -79,7 +80,7 @@ class _Entries(NamedTuple):
 
 
 def _entries(answer, sentences, min_count):
-    """Return the entries of a dict in a form that can be compared and named."""
+    """Check that the result is a dict, and return its entries in a form that can be compared and named."""
     found = answer(sentences, min_count)
     if found is None:
         return None
@@ -170,7 +171,7 @@ def _holds_counts(found, sentences, least):
 
 
 def _cut_words(draw):
-    """Return words cut into pieces. One pair is more frequent than all others."""
+    """Yield trials: words cut into pieces. One pair is more frequent than all others."""
 
     def random(count, letters, longest):
         while True:
@@ -452,7 +453,7 @@ def _whole_then_cut(pairs):
 
 
 def _cuts(pairs):
-    """Return inputs and targets that are shifted by leaving words out."""
+    """Yield inputs and targets that lose the first or the last word in the shift."""
     targets = [list(tgt) for _, tgt in pairs]
     yield [tgt[:-1] for tgt in targets], [tgt[1:] for tgt in targets]
     yield [[BOS_ID, *tgt[:-1]] for tgt in targets], targets
@@ -697,7 +698,7 @@ _KEYS = {_LETTERS: _key, _SPACES: lambda text: "".join(text.split()), _FIRST: la
 
 
 def _train_and_held_out(draw):
-    """Return the name of the trial, the two lists, and what the key keeps."""
+    """Yield trials: a name, the two lists, and what the key keeps."""
     for what, train, held_out in _like_the_chapter(draw):
         yield what, train, held_out, _LETTERS
     train = [

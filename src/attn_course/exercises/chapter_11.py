@@ -274,7 +274,7 @@ def _sentences(draw):
 
 
 def _swap_and_count(answer, model, src, read, write):
-    """Call the answer with a model of its own, which it may leave in another mode."""
+    """Call the answer with a copy of the model, because the answer may leave the model in another mode."""
     return answer(copy.deepcopy(model), src, read, write)
 
 
@@ -315,7 +315,7 @@ class _Counts(nn.Module):
 
 
 class _Moves(nn.Module):
-    """The parameters and buffers of a model and of its layers."""
+    """A model with parameters and buffers of its own and in its layers."""
 
     def __init__(self, width):
         super().__init__()
@@ -458,7 +458,7 @@ keep_best = Exercise(
 
 
 class _Record:
-    """The calls of a model and its copies."""
+    """How a model and its copies were called."""
 
     def __init__(self):
         self.dropped, self.recorded, self.calls = False, False, 0
@@ -468,7 +468,7 @@ class _Record:
 
 
 class _Watched(nn.Module):
-    """Return logits from a table, and record the calls."""
+    """A model that returns logits from a table and records its calls."""
 
     def __init__(self, table, training):
         super().__init__()

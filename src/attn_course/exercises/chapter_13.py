@@ -128,7 +128,7 @@ def _beams(draw):
 
 
 def _in_one_order(answer, log_probs, next_log_probs):
-    """Sort equal totals, and ignore impossible continuations."""
+    """Return a result with ties and impossible continuations in one fixed order. Other results stay unchanged."""
     right = log_probs[:, None] + next_log_probs
     found = answer(log_probs, next_log_probs)
     if not isinstance(found, tuple | list) or len(found) != 3:
@@ -175,7 +175,7 @@ def _only_the_best_beam(log_probs, following):
 
 
 def _is_sure(log_probs, following):
-    """Return whether all totals or probabilities differ."""
+    """Return whether all probabilities differ and every continuation is possible."""
     differ = len(following.unique()) == following.numel()
     return differ and log_probs.min() >= -80 and not following.isinf().any()
 

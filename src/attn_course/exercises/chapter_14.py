@@ -300,7 +300,7 @@ def _join(mask_pad, mask_attn, *, pad=lambda m: ~m[:, None, :], attn=lambda m: ~
 
 
 def _of_either_mask(answer, mask_pad, mask_attn):
-    """Return the mistake of either mask, because an answer can fail at None in several ways."""
+    """Call the answer, and give every failure at a missing mask the same error."""
     try:
         return answer(mask_pad, mask_attn)
     except (TypeError, AttributeError) as error:
@@ -377,7 +377,7 @@ _BURNS = tuple(_NAMES)
 
 
 def _burn_layers(draw):
-    """Return d_model, heads, the layers with a bias, an input, the order in the record, and the types."""
+    """Yield trials: a name, d_model, heads, layers with a bias, an input, the order in the record, and the types."""
     every = _BURNS, {}
     yield "one head", 3, 1, _BURNS, draw(1, 5, 3), *every
     yield "several heads", 6, 3, _BURNS, draw(2, 5, 6), *every
@@ -440,7 +440,7 @@ def _burns_name(name):
 
 
 def _pairs(state, record):
-    """Return tensors that show whether the matrices of q, k and v, that of the output, and the biases are right."""
+    """Yield pairs of tensors to compare: the matrices of q, k and v, the output matrix, and the biases."""
     for names, kind in ((_BURNS[:3], "weight"), (_BURNS[3:], "weight"), (_BURNS, "bias")):
         keys = [n for n in names if f"{n}.{kind}" in record and f"{_NAMES[n]}.{kind}" in state]
         flat = [record["query.weight"].new_zeros(0)]
@@ -482,7 +482,7 @@ def _in_their_order(*, biases_too):
 
 
 def _values_bias_left_out(found, d_model, num_heads, biased, *others):
-    """Recognise that the bias of the values is missing, but not that of the queries."""
+    """Recognise a result without the bias of the values, if the record has biases of queries and values."""
     return biased == ("query", "value") and found[0] == "without k_proj.bias, v_proj.bias"
 
 
@@ -575,7 +575,7 @@ def _in_double(x, dim=-1):
 
 
 def _patched(x, dim=-1):
-    """Return right results with NaN inside an empty row, so that its gradient is NaN."""
+    """Return the quiet softmax with NaN replaced at the end. The gradient of an empty row is still NaN."""
     return burn_quiet_softmax(x, dim).nan_to_num()
 
 

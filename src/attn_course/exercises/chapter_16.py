@@ -204,7 +204,7 @@ def _each_block_alone(how):
 
 
 def _from_scores(rule):
-    """Return attention with the weights that ``rule`` makes from the scaled scores (T, S) and the mask."""
+    """Return an answer whose weights come from ``rule``, called with the scaled scores (T, S) and the mask."""
     return lambda q, k, v, block_size: (
         rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
     )
@@ -217,7 +217,7 @@ def _each_block_from_its_corner(q, k, scores):
 
 
 def _each_block_from_0(q, k, scores):
-    """Return the result if the keys of each block have positions from 0."""
+    """Return a mask that numbers the keys of each block from 0."""
     T, S = q.size(-2), k.size(-2)
     return (torch.arange(scores.size(-1)) <= torch.arange(S - T, S)[:, None]).to(q.device)
 
@@ -228,7 +228,8 @@ def _nothing_hidden_or_large(q, k, v, block_size):
 
 
 def _overflows_in_the_first_block(out, q, k, v, block_size):
-    """Return whether only exponentials of unshifted scores can overflow here."""
+    """Return whether outputs of the first block are infinite or NaN, as exponentials of large scores are; None if
+    unclear."""
     scores = (q @ k.mT / math.sqrt(q.size(-1)))[..., :block_size, :block_size].tril()
     if q.size(-2) > k.size(-2):
         return None
@@ -345,7 +346,7 @@ def _grouped(draw, B, H, G, T, S):
 
 
 def _over_heads(rule, on_values=None, *, mask=lambda mask: mask):
-    """Return attention after ``rule(x, times)`` has expanded the keys and values to the number of query heads."""
+    """Return an answer that expands keys and values with ``rule(x, times)`` before it attends."""
 
     def answer(q, k, v, m):
         times = q.size(1) // k.size(1)

@@ -35,7 +35,7 @@ _FROZEN = "transposed missing"
 
 
 def _files(draw):
-    """Return the sizes of a module, and the fault of the file."""
+    """Yield trials: a name, the sizes of a module, and the fault of the file."""
     yield "a square matrix", 5, 5, "whole"
     yield "a whole file", 3, 7, "whole"
     yield "a file that lacks a tensor", 3, 7, "one missing"
@@ -297,7 +297,7 @@ load_renamed = Exercise(
 
 
 def _sentences(draw):
-    """Return hidden states and the mask of tokens. Padding has ordinary numbers."""
+    """Yield trials: hidden states and the mask of tokens. Padding has ordinary numbers."""
 
     def real(*lengths, side="right"):
         return make_padding_mask(lengths, side=side)[:, 0].to(draw.device)
@@ -487,7 +487,7 @@ def _columns_moved(new, old):
 
 
 def _each(move):
-    """Reorder queries and keys, each with its own number of heads."""
+    """Return an answer that reorders queries and keys, each with its own number of heads."""
     return lambda q, k, v, H, G: (move(q, H), move(k, G), v)
 
 
@@ -536,7 +536,7 @@ to_neighbours = Exercise(
 
 
 def _maps(draw):
-    """Return weights of real sentences. Padding is hidden as keys and has rows of its own."""
+    """Yield trials: weights of sentences. Padding is hidden as keys and has rows of its own."""
 
     def maps(*lengths, num_heads, dtype=torch.float32):
         real = make_padding_mask(lengths)[:, 0].to(draw.device)
@@ -561,7 +561,7 @@ def _looks(weights, offset):
 
 
 def _share(weights, counted, offset=1):
-    """Return the mean over the queries that count, (B, T)."""
+    """Return the mean weight of each head, (H,), over the queries in ``counted`` (B, T)."""
     counted = counted.to(weights.dtype)
     return torch.einsum("bht,bt->h", _looks(weights, offset), counted) / counted.sum()
 

@@ -268,7 +268,7 @@ def _check_form(found, num_strings, block, length, vocab_size):
 
 
 def _places(row, start, block):
-    """Return all positions where the stretch from ``start`` occurs again."""
+    """Return all other positions where the stretch from ``start`` occurs."""
     if start < 0 or start + block > len(row):
         return []
     same = (row.unfold(0, block, 1) == row[start : start + block]).all(-1)

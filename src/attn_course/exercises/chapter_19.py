@@ -214,7 +214,7 @@ def _spread(images, size):
 
 
 def _square_pictures_only(images, size):
-    """Fold with the height on both axes, which is right for square images only."""
+    """Swap height and width before the patches are cut, which is right for square images only."""
     height, width = images.shape[2:]
     return _squares(images.reshape(*images.shape[:2], width, height), size)
 

@@ -102,7 +102,7 @@ def _ring(q, k, v, positions):
 
 
 def _found_by_block(how):
-    """Return the result if ``how`` combines the outputs of all blocks (P, N, Dv) of a rank."""
+    """Return an answer that combines the outputs of all blocks (P, N, Dv) of a rank with ``how``."""
 
     def answer(q, k, v, positions):
         outs = []

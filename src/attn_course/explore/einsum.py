@@ -12,8 +12,9 @@ from attn_course.plots.text import as_numbers
 
 
 def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
-    """Choose the letters of an einsum of queries and keys, and read its loops. The figure addresses the misconception
-    that a wrong letter raises an error.
+    """Choose the letters of an einsum of queries and keys, and read its loops.
+
+    The figure addresses the misconception that a wrong letter raises an error.
 
     Args:
         q: (T, D).

@@ -25,6 +25,7 @@ _GUESS = Guess(
 
 def scale(scores: Tensor | ArrayLike) -> Explorable:
     """Choose a width, a scale and a source of queries and keys, and see when weights saturate and gradients vanish.
+
     The figure addresses the misconception that the division by √D enlarges all gradients. A score of width D is √D
     times one of the given scores. Queries and keys from a new ``nn.Linear`` have variance 1/3, so their scores are a
     third of that.

@@ -8,8 +8,9 @@ from attn_course.plots.text import on_one_line
 
 
 def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
-    """Divide the weight of one head between two words, or use a second head. The figure addresses the misconception
-    that a wider head can replace two heads.
+    """Divide the weight of one head between two words, or use a second head.
+
+    The figure addresses the misconception that a wider head can replace two heads.
 
     Args:
         words: two words, each the answer to a question.

@@ -1,4 +1,4 @@
-"""An interactive figure of the softmax with a temperature and a shift, beside a naive softmax. Used in chapter 2."""
+"""An interactive figure of the softmax with a temperature and a shift, and of a naive softmax. Used in chapter 2."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,10 @@ def softmax(
     tokens: Sequence[str],
     values: Tensor | ArrayLike | None = None,
 ) -> Explorable:
-    """Change scores, temperature and shift, and compare the weights with those of a softmax without the maximum. The
-    figure addresses two misconceptions: that a softmax only normalises, and that the size of the scores matters
+    """Change scores, temperature and shift, and compare the weights with a softmax that does not subtract the
+    maximum.
+
+    The figure addresses two misconceptions: that a softmax only normalises, and that the size of the scores matters
     instead of their differences.
 
     Args:

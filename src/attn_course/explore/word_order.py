@@ -12,8 +12,10 @@ from attn_course.plots.text import as_numbers, on_one_line
 
 
 def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
-    """Change the order of words, and see whether their context vectors change. The figure addresses the misconception
-    that attention knows the order of words. The scores are dot products of the rows of x, as in chapter 2.
+    """Change the order of words, and see whether their context vectors change.
+
+    The figure addresses the misconception that attention knows the order of words. The scores are dot products of the
+    rows of x, as in chapter 2.
 
     Args:
         x: (T, E), a vector for each word.
@@ -47,13 +49,13 @@ def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
     guess = Guess(
         f"Turn the sentence around. What becomes of the context vector of “{name}”?",
         [
-            "It changes, for other words stand beside it.",
+            "It changes, because its neighbours are different.",
             "It stays as it is and moves along with its word.",
-            "It becomes that of the word whose place it takes.",
+            "It becomes the context vector of the word whose place it takes.",
         ],
         1,
         "Now turn it around, drag words to other places, and then add to each vector a number for its place.",
-        "Neither a dot product nor a sum asks where a word stands, so each context vector goes where its word goes. "
+        "Neither a dot product nor a sum depends on the position of a word, so each context vector moves with its word. "
         "Only what is put into the vectors can tell the order. To check it: `order = torch.randperm(6)` in the first "
         "line of the cell leaves the assertion true.",
     )

@@ -124,7 +124,7 @@ def attention_view(
 
     Raises:
         ValueError: if tokens or names don't match the weights' size, there are more than 1,024 queries or keys, a
-            weight is no number from 0 to 1, or q and k give other weights.
+            weight is not a number from 0 to 1, or q and k do not give these weights.
 
     Example:
         >>> attention_view([[[1.0, 0.0], [0.0, 1.0]]] * 2, ["a", "b"], precision=1)

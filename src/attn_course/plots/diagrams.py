@@ -768,7 +768,7 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     sheet.labelled(stream - 54, 312, 108, 26, "vector", f"out {own}")
 
     def attend(y: float, name: Sequence[str], taken: str) -> None:
-        """Draw an attention layer beside the stream. It reads the stream above and adds to it below."""
+        """Draw an attention layer next to the stream. The layer reads the stream above and adds to the stream below."""
         sheet.box(left, y, right - left, 84, "weights", corner=3)
         for i, line in enumerate(name):
             sheet.text((left + right) / 2, y + 33 + 20 * i, line, size=NORMAL)

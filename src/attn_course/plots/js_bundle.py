@@ -19,7 +19,7 @@ _EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
 
 
 def scripts(module: str) -> str:
-    """Return the script elements of a module, such as ``explore/mask.js``, after those of its imports."""
+    """Return the script elements of a module, such as ``explore/mask.js``, with its imports first."""
     order: list[str] = []
 
     def need(module: str) -> None:

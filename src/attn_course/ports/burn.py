@@ -1,8 +1,8 @@
 """The multi-head attention of the Rust framework Burn. Derived in chapter 14.
 
-Burn is a deep-learning framework written in Rust (https://github.com/tracel-ai/burn). This is a port of its
-``crates/burn-nn/src/modules/attention/mha.rs``, with ``mask.rs`` beside it and the cache of
-``crates/burn-nn/src/modules/cache/autoregressive.rs``, in their version of 2026-08-21. The port has the same fields,
+Burn is a deep-learning framework written in Rust (https://github.com/tracel-ai/burn). This module is a port of
+three files in their version of 2026-08-21: ``mha.rs`` and ``mask.rs`` in ``crates/burn-nn/src/modules/attention``, and
+``autoregressive.rs`` in ``crates/burn-nn/src/modules/cache``. The port has the same fields,
 defaults and order of operations, and the same missing checks. The docstrings name what is surprising in Burn.
 
 Every mask here is **True where attending is forbidden**, the opposite of the rest of the course.

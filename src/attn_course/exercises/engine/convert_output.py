@@ -25,7 +25,7 @@ def on_the_cpu(found: Any) -> Any:
 
 
 def where(tells: Callable[..., bool], *answers: Callable) -> Callable[..., bool | None]:
-    """Recognise the result of one of the given answers, in the trials where it differs from the right one.
+    """Recognise the result of one of the given answers, in the trials for which ``tells`` is true.
 
     Args:
         tells: whether a trial can tell, asked of its inputs.
