@@ -56,8 +56,8 @@ def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
         1,
         "Now turn it around, drag words to other places, and then add to each vector a number for its place.",
         "Neither a dot product nor a sum depends on the position of a word, so each context vector moves with its "
-        "word. Only what is put into the vectors can tell the order. To check it: `order = torch.randperm(6)` in the first "
-        "line of the cell leaves the assertion true.",
+        "word. Only what is put into the vectors can tell the order. To check it: `order = torch.randperm(6)` "
+        "in the first line of the cell leaves the assertion true.",
     )
     sheet = Canvas(30 + 26 * size)
     sheet.text(100, 15, "word", anchor="end", kind="quiet", size=12)
