@@ -20,7 +20,6 @@ from attn_course.decoding import (
     beam_search,
     generate,
     greedy_search,
-    in_batches,
     keep_top_k,
     keep_top_p,
     normalize_by_length,
@@ -728,7 +727,7 @@ def test_generate_refuses_invalid_settings():
     with pytest.raises(ValueError, match=r"training mode, .* call model.eval\(\) first"):
         generate(model.train(), *batch, max_new_tokens=3)
     nn.init.constant_(model.eval().norm.weight, math.nan)
-    with pytest.raises(ValueError, match="logits of the model hold NaN after 0 tokens"):
+    with pytest.raises(ValueError, match="largest logit of each row must be finite, but after 0 tokens one is nan"):
         generate(model, *batch, max_new_tokens=3)
 
 
@@ -740,8 +739,34 @@ def test_generate_refuses_nan_only_in_the_logits_of_the_next_token():
 
     prompts = torch.tensor([[6, 2, 4], [1, 3, 5]])
     assert generate(model, prompts, max_new_tokens=2).tolist() == [[4, 4], [5, 5]]
-    with pytest.raises(ValueError, match="logits of the model hold NaN after 2 tokens"):
+    with pytest.raises(ValueError, match="after 2 tokens one is nan, so no token can be chosen"):
         generate(model, prompts, max_new_tokens=3)
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling()])
+@pytest.mark.parametrize(("logits", "value"), [([0.0, math.inf, 1.0], "inf"), ([-math.inf] * 3, "-inf")])
+def test_generate_refuses_rows_without_a_most_probable_token(logits, value, sampling):
+    def model(ids, *, mask):
+        return torch.tensor(logits).expand(*ids.shape, 3)
+
+    with pytest.raises(ValueError, match=f"after 0 tokens one is {value}, so no token can be chosen"):
+        generate(model, torch.tensor([[1]]), max_new_tokens=2, sampling=sampling)
+
+
+@pytest.mark.parametrize("use", ["generate", "sample"])
+def test_a_row_that_has_ended_cannot_stop_the_others(use):
+    def logits(ids):  # the first row ends at once, and then its logits overflow
+        row = nn.functional.one_hot(ids.new_tensor([EOS, 3]), 6) * 50.0
+        return row.masked_fill((ids == EOS).any(1, keepdim=True), math.nan)[:, None].expand(-1, ids.size(1), -1)
+
+    if use == "generate":
+        found = generate(lambda ids, mask: logits(ids), torch.tensor([[4], [4]]), max_new_tokens=3, eos_id=EOS)
+        assert found.tolist() == [[EOS] * 3, [3] * 3]
+    else:
+        model = Writer()
+        model.decode = lambda tgt, memory, *, src_mask: (logits(tgt), None)
+        found = sample(model, torch.tensor([[4], [5]]), torch.tensor([1, 1]), max_len=3, special=IDS)
+        assert found.tolist() == [[EOS, PAD, PAD], [3] * 3]
 
 
 @pytest.mark.bad_input
@@ -788,11 +813,48 @@ def test_the_beginning_may_be_padding(write):
 
 
 @writers
-def test_nan_is_refused_where_it_appears(write):
-    model = Writer()
-    nn.init.constant_(model.out, math.nan)
-    with pytest.raises(ValueError, match="logits of the model hold NaN after 0 tokens"):
-        write(model, *make_batch(), max_len=3, special=IDS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nan_and_infinity_are_refused_where_they_appear(write, value):
+    with pytest.raises(ValueError, match=f"but after 0 tokens one is {value}, so no token can be chosen"):
+        write(Writer(ending=value), *make_batch(), max_len=3, special=IDS)
+
+
+class Allows:
+    """A rule for every source: the tokens that may follow each beginning, and everything after all others."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __call__(self, source):
+        return self
+
+    def allowed(self, written):
+        assert EOS not in written
+        following = self.table.get(tuple(written), range(6))
+        return torch.tensor([i in following for i in range(6)])
+
+    def penalty(self, written):
+        return 0.0
+
+
+@pytest.mark.parametrize("write", [greedy_search, beam_search])
+def test_a_rule_that_allows_nothing_is_refused(write):
+    rule = Allows({(): {A, B_}, (A,): {}, (B_,): {}})
+    message = "the model or the rule must allow a token, but after 1 tokens for source 0 all are forbidden"
+    with pytest.raises(ValueError, match=message):
+        write(Scripted(GARDEN_PATH), *ONE_SOURCE, max_len=5, special=IDS, rule=rule)
+
+
+def test_a_beam_in_which_nothing_is_allowed_leaves_the_search_to_the_others():
+    rule = Allows({(A,): {}, (B_, C): {EOS}})
+    (found,) = beam_search(Scripted(GARDEN_PATH), *ONE_SOURCE, max_len=5, special=IDS, rule=rule, beam=Beam(2))
+    assert [h.ids.tolist() for h in found] == [[B_, C, EOS], [B_, EOS]]
+
+
+def test_a_rule_is_not_asked_after_the_end():
+    src, lengths = make_batch((5, 2, 3, 4, 1, 2, 3), seed=1)  # some end early
+    written = greedy_search(Writer(seed=3), src, lengths, max_len=9, special=IDS, rule=Allows({}))
+    assert torch.equal(written, greedy_search(Writer(seed=3), src, lengths, max_len=9, special=IDS))
 
 
 @writers
@@ -835,16 +897,59 @@ def test_settings_without_meaning_are_refused():
                 refuses(p)
 
 
-def test_any_number_of_sources_come_back_in_their_order():
-    torch.manual_seed(0)
-    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12, options=TransformerOptions(max_len=30)).eval()
-    sources = [torch.randint(4, 13, (length,)).tolist() for length in (9, 1, 5, 5, 2, 12, 3)]
-    for batch_size in (1, 2, 64):
-        together = in_batches(greedy_search, model, sources, batch_size=batch_size)
-        for source, row in zip(sources, together, strict=True):
-            (alone,) = in_batches(greedy_search, model, [source])
-            longest = min(2 * (len(source) + 1) + 10, 30)
-            assert [i for i in row.tolist() if i != PAD][:longest] == [i for i in alone.tolist() if i != PAD]
+@writers
+def test_each_source_has_its_own_limit(write):
+    src, lengths = make_batch()
+    limits = torch.tensor([2, 7, 4])
+    found = write(Writer(ending=-100.0), src, lengths, max_len=limits, special=IDS)
+    for row, limit in zip(found, limits, strict=True):
+        hypotheses = [row[row != PAD]] if isinstance(row, torch.Tensor) else [h.ids for h in row]
+        assert max(map(len, hypotheses)) == limit
+
+
+@writers
+@pytest.mark.bad_input
+def test_limits_for_another_number_of_sources_are_refused(write):
+    with pytest.raises(ValueError, match=r"max_len of shape \(2,\) must be one number, or one for each of the 3"):
+        write(Writer(), *make_batch(), max_len=torch.tensor([2, 7]), special=IDS)
+
+
+# -- Half precision ----------------------------------------------------------------------------------
+
+
+class InHalf(Writer):
+    """A writer whose logits are rounded to bfloat16."""
+
+    def decode(self, tgt, memory, *, src_mask):
+        logits, _ = super().decode(tgt, memory, src_mask=src_mask)
+        return logits.bfloat16(), None
+
+
+@pytest.mark.cpu_only("its logits are made on the CPU")
+def test_the_log_prob_of_a_model_in_half_precision_is_summed_in_float32():
+    model, (src, lengths) = InHalf(ending=-3.0), make_batch()
+    for source, length, hypotheses in zip(
+        src, lengths, beam_search(model, src, lengths, max_len=12, special=IDS), strict=True
+    ):
+        for ids, log_prob, _ in hypotheses:
+            memory, _ = model.encode(source[None, :length], src_mask=torch.ones(1, 1, length, dtype=torch.bool))
+            tgt = torch.tensor([[BOS, *ids[:-1]]])
+            logits, _ = model.decode(tgt, memory, src_mask=torch.ones(1, 1, length, dtype=torch.bool))
+            exact = logits[0].double().log_softmax(-1).gather(1, ids[:, None]).sum().item()
+            assert log_prob == pytest.approx(exact, abs=1e-5)
+
+
+def test_top_p_sums_in_float32():
+    logits = torch.randn(20, 2000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    kept = keep_top_p(logits, 0.9)
+    assert kept.dtype == torch.bfloat16
+    assert torch.equal(kept.isfinite(), keep_top_p(logits.double(), 0.9).isfinite())
+
+
+def test_a_very_low_temperature_draws_the_most_probable_token():
+    logits = torch.tensor([[50.0, 60.0, -70.0]])
+    for dtype, temperature in ((torch.float16, 1e-4), (torch.float32, 1e-38)):
+        assert Sampling(temperature).draw(logits.to(dtype)).tolist() == [1]
 
 
 @writers

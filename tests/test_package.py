@@ -30,6 +30,20 @@ def test_all_of_attention_comes_without_what_draws_scores_and_cuts_words():
     assert modules_after("from attn_course import *") & HEAVY == set()
 
 
+ALONE = ("functional", "nn", "caching", "decoding")  # the small attention package
+
+
+def test_the_small_attention_package_needs_nothing_but_torch_and_names_of_types():
+    source = Path(attn_course.__file__).parent
+    files = [source / "decoding.py", *(path for room in ALONE for path in (source / room).glob("*.py"))]
+    modules = [".".join(path.relative_to(source.parent).with_suffix("").parts) for path in files]
+    imported = modules_after(f"import torch\nimport {', '.join(modules)}") - modules_after("import torch")
+    assert {"attn_course.nn.transformer", "attn_course.decoding"} <= imported
+    assert {name.split(".")[1] for name in imported if name.startswith("attn_course.")} == set(ALONE)
+    libraries = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
+    assert libraries <= {"attn_course", "jaxtyping", "einops", "wadler_lindig", "lazy_loader", "torch", "numpy"}
+
+
 def test_a_translator_comes_without_what_trains_and_scores_one():
     modules = modules_after("from attn_course.translation.translator import Translator")
     unneeded = {"attn_course.data.corpora", "attn_course.data.everyday", "attn_course.translation.metrics"}

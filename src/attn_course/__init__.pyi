@@ -6,7 +6,9 @@ from .caching import Cache as Cache
 from .caching import DecoderCache as DecoderCache
 from .caching import KeyValueCache as KeyValueCache
 from .caching import LatentCache as LatentCache
+from .caching import PagedBatch as PagedBatch
 from .caching import PagedCache as PagedCache
+from .caching import QuantizedCache as QuantizedCache
 from .caching import RollingCache as RollingCache
 from .decoding import generate as generate
 from .functional.additive import additive_attention as additive_attention

@@ -6,7 +6,7 @@ each new token, which reads all tokens of the target again. If the model has a m
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -15,8 +15,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.caching import DecoderCache
-from attn_course.data.batches import make_batch
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 from attn_course.functional.masks import make_padding_mask
 from attn_course.functional.validation import check_sizes
 
@@ -137,10 +135,6 @@ class SpecialIds:
             )
 
 
-SUBWORD_IDS = SpecialIds(bos=BOS_ID, eos=EOS_ID, pad=PAD_ID)
-"""The special ids of the course's own vocabularies."""
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How to draw tokens. The temperature is applied first, then ``top_k``, then ``top_p``.
@@ -169,6 +163,8 @@ class Sampling:
 
     def draw(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
         """Draw one token for each row."""
+        # Below 0, a low temperature cannot overflow.
+        logits = logits.to(_wide(logits)) - logits.amax(dim=-1, keepdim=True)
         logits = apply_temperature(logits, self.temperature)
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
@@ -248,7 +244,7 @@ def greedy_search(
     src_lengths: Int[Tensor, "B"],
     *,
     special: SpecialIds,
-    max_len: int,
+    max_len: int | Int[Tensor, "B"],
     rule: Rule | None = None,
     use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
@@ -261,7 +257,7 @@ def greedy_search(
         src: ids of the sources, padded on the right.
         src_lengths: number of tokens in each row.
         special: the special ids of the target.
-        max_len: maximum number of tokens to write, including the end.
+        max_len: maximum number of tokens to write, including the end: one number, or one for each source, (B,).
         rule: which tokens may be written; None for all.
         use_cache: whether to use a cache if the model has one. Without it, each step reads the whole target again.
 
@@ -271,7 +267,7 @@ def greedy_search(
 
     Raises:
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
-            above the model's ``max_len``, or the logits hold NaN.
+            above the model's ``max_len``, the largest logit of a row is not finite, or the rule allows no token.
     """
     return _autoregress(
         model, src, src_lengths, special, max_len, _most_probable, rule, use_cache=use_cache
@@ -285,7 +281,7 @@ def sample(
     src_lengths: Int[Tensor, "B"],
     *,
     special: SpecialIds,
-    max_len: int,
+    max_len: int | Int[Tensor, "B"],
     sampling: Sampling = Sampling(),
     use_cache: bool = True,
 ) -> Int[Tensor, "B T"]:
@@ -311,23 +307,25 @@ def _autoregress(
     src: Int[Tensor, "B S"],
     src_lengths: Int[Tensor, "B"],
     special: SpecialIds,
-    max_len: int,
+    max_len: int | Int[Tensor, "B"],
     choose: Callable[[Tensor], Tensor],
     rule: Rule | None = None,
     *,
     use_cache: bool,
 ) -> Int[Tensor, "B T"]:
-    memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
+    limits = _limits(max_len, src)  # (B,)
+    memory, src_mask = _encode_sources(model, src, src_lengths, limits)
     rules = _rules(rule, src, src_lengths)
-    cache = _make_cache(model, memory, src_mask, max_len) if use_cache else None
+    cache = _make_cache(model, memory, src_mask, limits) if use_cache else None
     decoder = _IncrementalDecoder(model, memory, src_mask, cache, special, rules)
     ids = torch.full_like(src[:, :1], special.bos)  # (B, 1)
     done = torch.zeros_like(src[:, 0], dtype=torch.bool)
-    while ids.size(1) <= max_len and not done.all():
-        log_probs = decoder.next_log_probs(ids)  # (B, V)
+    while not done.all():
+        log_probs = decoder.next_log_probs(ids, ~done)  # (B, V)
+        _refuse_dead_ends(log_probs.amax(dim=-1), ~done, ids.size(1) - 1)
         chosen = choose(log_probs).masked_fill(done, special.pad)  # (B,)
         ids = torch.cat([ids, chosen[:, None]], dim=1)
-        done = done | (chosen == special.eos)
+        done = done | (chosen == special.eos) | (ids.size(1) > limits)
     return ids[:, 1:]
 
 
@@ -379,7 +377,7 @@ def keep_top_k(logits: Float[Tensor, "*batch V"], k: int) -> Float[Tensor, "*bat
 def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*batch V"]:
     """Keep the smallest set of tokens whose probabilities sum to at least p, and set all other logits to -inf.
 
-    This set is the *nucleus* of the distribution (Holtzman et al. 2020, arXiv:1904.09751, section 3.1). It contains the
+    This set is the *nucleus* of the distribution (Holtzman et al. 2019, arXiv:1904.09751, section 3.1). It contains the
     token with which the sum reaches p, so it is never empty.
 
     Raises:
@@ -390,7 +388,8 @@ def keep_top_p(logits: Float[Tensor, "*batch V"], p: float) -> Float[Tensor, "*b
         tensor([0.5556, 0.0000, 0.4444])
     """
     _check_top_p(p)
-    rising, order = logits.softmax(dim=-1).sort(dim=-1, stable=True)
+    probabilities = logits.softmax(dim=-1, dtype=_wide(logits))
+    rising, order = probabilities.sort(dim=-1, stable=True)
     # Drop a token if it and all less probable tokens sum to at most 1 - p.
     keep = rising.cumsum(dim=-1) > 1 - p
     keep[..., -1] = True  # rounding must not drop the most probable token
@@ -408,7 +407,7 @@ def beam_search(
     src_lengths: Int[Tensor, "B"],
     *,
     special: SpecialIds,
-    max_len: int,
+    max_len: int | Int[Tensor, "B"],
     beam: Beam = Beam(),
     rule: Rule | None = None,
     use_cache: bool = True,
@@ -427,12 +426,13 @@ def beam_search(
     Returns:
         For each source its hypotheses, all different and best first: the ones that ended, and if these are fewer than
         ``beam.size``, the ones cut off at ``max_len``. There can be fewer if the model gives all others the
-        probability 0.
+        probability 0, or the rule forbids them.
 
     Raises:
         ValueError: as :func:`greedy_search`.
     """
-    memory, src_mask = _encode_sources(model, src, src_lengths, max_len)
+    limits = _limits(max_len, src)  # (B,)
+    memory, src_mask = _encode_sources(model, src, src_lengths, limits)
     B, K = src.size(0), beam.size
 
     # The decoder has B·K rows. Rows of the same source are neighbours.
@@ -440,21 +440,25 @@ def beam_search(
     src_mask = src_mask.repeat_interleave(K, dim=0)
     rules = _rules(rule, src, src_lengths)
     row_rules = [rule for rule in rules for _ in range(K)]
-    cache = _make_cache(model, memory, src_mask, max_len) if use_cache else None
+    cache = _make_cache(model, memory, src_mask, limits) if use_cache else None
     decoder = _IncrementalDecoder(model, memory, src_mask, cache, special, row_rules)
     ids = torch.full((B, K, 1), special.bos, device=src.device)
     # Start with one live beam, because K identical beams would produce duplicates.
     log_probs = torch.full((B, K), -math.inf, device=src.device)
     log_probs[:, 0] = 0.0
     ended: list[list[Hypothesis]] = [[] for _ in range(B)]
-    searching = [True] * B
+    results: list[list[Hypothesis]] = [[] for _ in range(B)]
+    searching = torch.ones(B, dtype=torch.bool, device=src.device)
 
-    while any(searching) and ids.size(2) <= max_len:
-        step = decoder.next_log_probs(ids.flatten(0, 1))
+    while searching.any():
+        live = searching[:, None] & (log_probs > -math.inf)  # (B, K)
+        step = decoder.next_log_probs(ids.flatten(0, 1), live.flatten())
         V = step.size(-1)
         totals = log_probs[..., None] + step.view(B, K, V)  # (B, K, V)
         # All K beams may end, so 2K candidates contain at least K that continue.
         best, index = totals.flatten(1).topk(min(2 * K, K * V), dim=-1)  # (B, 2K)
+        nothing_yet = torch.tensor([not hypotheses for hypotheses in ended]).to(searching)
+        _refuse_dead_ends(best[:, 0], searching & nothing_yet, ids.size(2) - 1)
         parents = index // V  # the beam that each candidate extends
         longer = torch.cat([_rows(ids, parents), (index % V)[..., None]], dim=-1)
         ends = index % V == special.eos  # (B, 2K)
@@ -466,24 +470,19 @@ def beam_search(
                     ended[b].append(beam.rank(written, best[b, rank].item(), rules[b]))
 
         # Continue with the K best candidates that do not end.
-        live = ends.byte().argsort(dim=-1, stable=True)[:, :K]
-        ids, log_probs = _rows(longer, live), best.gather(1, live)
-        decoder.reorder(parents.gather(1, live))
-        searching = [
-            len(ended[b]) < beam.patience * K and bool(log_probs[b].max() > -math.inf)
-            for b in range(B)
-        ]
+        continuing = ends.byte().argsort(dim=-1, stable=True)[:, :K]
+        ids, log_probs = _rows(longer, continuing), best.gather(1, continuing)
+        decoder.reorder(parents.gather(1, continuing))
 
-    results = []
-    for b in range(B):
-        results.append(sorted(ended[b], key=lambda h: h.score, reverse=True)[:K])
-        if searching[b]:
-            cut_off = [
-                beam.rank(ids[b, k, 1:], log_probs[b, k].item(), rules[b])
-                for k in range(K)
-                if log_probs[b, k] > -math.inf
-            ]
-            results[b] += cut_off[: K - len(results[b])]
+        for b in searching.nonzero()[:, 0].tolist():
+            enough = len(ended[b]) >= beam.patience * K
+            alive = [k for k in range(K) if log_probs[b, k] > -math.inf]
+            if enough or not alive or ids.size(2) > limits[b]:
+                searching[b] = False
+                results[b] = sorted(ended[b], key=lambda h: h.score, reverse=True)[:K]
+                for k in [] if enough else alive[: K - len(results[b])]:
+                    cut_off = beam.rank(ids[b, k, 1:], log_probs[b, k].item(), rules[b])
+                    results[b].append(cut_off)
     return results
 
 
@@ -540,9 +539,9 @@ def generate(
         The new ids (B, N), with the end if it was written. They are as long as the longest continuation.
 
     Raises:
-        ValueError: if the model is in training mode, its logits hold NaN, lengths do not fit the prompts, the prompts
-            and the new tokens are longer than the model can read, ``chunk_size`` is below 1, or there is no cache
-            for chunks.
+        ValueError: if the model is in training mode, the largest logit of a row is not finite, lengths do not fit the
+            prompts, the prompts and the new tokens are longer than the model can read, ``chunk_size`` is below 1, or
+            there is no cache for chunks.
 
     Example:
         >>> from attn_course import LanguageModel
@@ -568,13 +567,53 @@ def generate(
             for chunk in unread.split(chunk_size or unread.size(1), dim=1):
                 chunk_mask = _up_to(mask, cache.length + chunk.size(1))
                 logits = model(chunk, mask=chunk_mask, cache=cache)
-        _refuse_nan(logits[:, -1], ids.size(1) - T)
-        chosen = choose(logits[:, -1])  # (B,)
+        logits = logits[:, -1].masked_fill(done[:, None], 0.0)  # (B, V)
+        _check_logits(logits, ids.size(1) - T)
+        chosen = choose(logits)  # (B,)
         if eos_id is not None:
             chosen = chosen.masked_fill(done, eos_id)
             done = chosen == eos_id
         ids = torch.cat([ids, chosen[:, None]], dim=1)
     return ids[:, T:]
+
+
+def stream_tokens(
+    model: nn.Module,
+    prompt: Int[Tensor, "T"],
+    *,
+    max_new_tokens: int,
+    eos_id: int | None = None,
+    sampling: Sampling | None = None,
+    cache: DecoderCache | None = None,
+) -> Iterator[int]:
+    """Continue one text, and yield each new token as soon as it is chosen.
+
+    The tokens are those of :func:`generate`.
+
+    Args:
+        model, max_new_tokens, eos_id, sampling: as in :func:`generate`. The model needs the method ``make_cache``.
+        prompt: ids (T,).
+        cache: an empty cache of any kind; the model's own if not given.
+
+    Raises:
+        ValueError: as :func:`generate`, or if the cache is not empty.
+    """
+    ids = prompt[None]  # (1, T)
+    _validate_prompts(model, ids, None, max_new_tokens)
+    if cache is None:
+        cache = model.make_cache(1, ids.size(1) + max_new_tokens - 1)
+    if cache.length:
+        raise ValueError(f"the cache must be empty, but it holds {cache.length} tokens")
+    choose = _most_probable if sampling is None else sampling.draw
+    for num_written in range(max_new_tokens):
+        with torch.no_grad():  # only here: between two tokens, the caller's code runs
+            logits = model(ids, mask=None, cache=cache)[:, -1]
+        _check_logits(logits, num_written)
+        chosen = choose(logits)  # (1,)
+        yield int(chosen)
+        if eos_id is not None and int(chosen) == eos_id:
+            return
+        ids = chosen[:, None]
 
 
 def _up_to(
@@ -586,56 +625,23 @@ def _up_to(
 # -- Many sources ------------------------------------------------------------------------------------
 
 
-def in_batches(
-    search: Callable[..., Sequence[Any]],
-    model: nn.Module,
-    sources: Sequence[Sequence[int]],
-    *,
-    batch_size: int = 64,
-) -> list[Any]:
-    """Translate any number of sources in batches of similar length, which need little padding.
-
-    Args:
-        search: :func:`greedy_search`, :func:`sample` or :func:`beam_search`, with its settings in a
-            ``functools.partial``. For a source of S tokens, it may write 2 S + 10 tokens, if the model can read them.
-        model: a translator between subwords, in evaluation mode.
-        sources: ids of each source, without the end.
-        batch_size: number of sources in a batch.
-
-    Returns:
-        The result of the search for each source, in the order of the sources.
-    """
-    device = next(model.parameters()).device
-    results: list[Any] = [None] * len(sources)
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        batch = make_batch([(sources[i], []) for i in rows]).to(device)
-        max_len = min(2 * batch.src.size(1) + 10, model.max_len)
-        written = search(
-            model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len
-        )
-        for i, result in zip(rows, written, strict=True):
-            results[i] = result
-    return results
-
-
 # -- Shared by all searches --------------------------------------------------------------------------
 
 
+def _limits(max_len: int | Tensor, src: Tensor) -> Int[Tensor, "B"]:
+    """Return the maximum number of tokens to write for each source."""
+    limits = torch.as_tensor(max_len, device=src.device)
+    if limits.shape not in ((), src.shape[:1]):
+        raise ValueError(
+            f"max_len of shape {tuple(limits.shape)} must be one number, or one for each of the {len(src)} sources"
+        )
+    return limits.expand(len(src))
+
+
 def _encode_sources(
-    model: Seq2SeqModel, src: Tensor, src_lengths: Tensor, max_len: int
+    model: Seq2SeqModel, src: Tensor, src_lengths: Tensor, limits: Int[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B S E"], Bool[Tensor, "B 1 S"]]:
     """Check the inputs, and encode the sources."""
-    if max_len < 1:
-        raise ValueError(
-            f"max_len ({max_len}) must be at least 1, because the end is a token, too"
-        )
-    model_max_len = getattr(model, "max_len", math.inf)
-    if max_len > model_max_len:
-        raise ValueError(
-            f"max_len ({max_len}) must not be above the model's max_len ({model_max_len})"
-        )
     if src.dim() != 2 or src.size(0) == 0 or src_lengths.shape != src.shape[:1]:
         raise ValueError(
             f"src {tuple(src.shape)} must be (B, S) with at least one source, "
@@ -644,6 +650,15 @@ def _encode_sources(
     if int(src_lengths.min()) < 1:
         raise ValueError(
             f"src_lengths {src_lengths.tolist()} must be at least 1, because an empty source cannot be translated"
+        )
+    if limits.min() < 1:
+        raise ValueError(
+            f"max_len ({limits.min()}) must be at least 1, because the end is a token, too"
+        )
+    model_max_len = getattr(model, "max_len", math.inf)
+    if limits.max() > model_max_len:
+        raise ValueError(
+            f"max_len ({limits.max()}) must not be above the model's max_len ({model_max_len})"
         )
     _refuse_training(model)
     src_mask = make_padding_mask(src_lengths, src.size(1), device=src.device)
@@ -697,11 +712,11 @@ def _rules(
 
 
 def _make_cache(
-    model: Seq2SeqModel, memory: Tensor, src_mask: Tensor, max_len: int
+    model: Seq2SeqModel, memory: Tensor, src_mask: Tensor, limits: Int[Tensor, "B"]
 ) -> DecoderCache | None:
     if not hasattr(model, "make_cache"):
         return None
-    return model.make_cache(memory, src_mask=src_mask, max_len=max_len)
+    return model.make_cache(memory, src_mask=src_mask, max_len=int(limits.max()))
 
 
 class _IncrementalDecoder:
@@ -721,18 +736,24 @@ class _IncrementalDecoder:
         self.rules = rules
         self.forbidden = [special.bos, special.pad]
 
-    def next_log_probs(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
-        """Return the log-probabilities of the next token, -inf for tokens that may not be written."""
+    def next_log_probs(
+        self, ids: Int[Tensor, "N T"], live: Bool[Tensor, "N"]
+    ) -> Float[Tensor, "N V"]:
+        """Return the log-probabilities of the next token, -inf for tokens that may not be written.
+
+        Rows that are not live get arbitrary numbers, so nothing in them can stop the search for the others.
+        """
         if self.cache is None:
             logits, _ = self.model.decode(ids, self.memory, src_mask=self.src_mask)
         else:
             new = ids[:, self.cache.length :]
             logits, _ = self.model.decode(new, cache=self.cache)  # (N, T, V)
-        _refuse_nan(logits[:, -1], ids.size(1) - 1)
-        log_probs = logits[:, -1].log_softmax(dim=-1)
+        logits = logits[:, -1].masked_fill(~live[:, None], 0.0)  # (N, V)
+        _check_logits(logits, ids.size(1) - 1)
+        log_probs = logits.log_softmax(dim=-1, dtype=_wide(logits))
         log_probs[:, self.forbidden] = -math.inf
         for row, rule in enumerate(self.rules):
-            if rule is not None:
+            if rule is not None and live[row]:
                 allowed = rule.allowed(ids[row, 1:].tolist()).to(log_probs.device)
                 log_probs[row, ~allowed] = -math.inf
         return log_probs
@@ -748,10 +769,31 @@ class _IncrementalDecoder:
                 layer.reorder(rows)
 
 
-def _refuse_nan(logits: Float[Tensor, "N V"], num_written: int) -> None:
-    if logits.isnan().any():
+def _wide(logits: Tensor) -> torch.dtype:
+    """Return the type for sums of probabilities. Half precision is for what is stored."""
+    return torch.promote_types(logits.dtype, torch.float32)
+
+
+def _check_logits(logits: Float[Tensor, "N V"], num_written: int) -> None:
+    """Raise an error if a row has no most probable token. A logit of -inf forbids its token."""
+    largest = logits.amax(dim=-1)  # NaN if any logit is NaN
+    wrong = ~largest.isfinite()
+    if wrong.any():
         raise ValueError(
-            f"the logits of the model hold NaN after {num_written} tokens, so no token can be chosen"
+            f"the largest logit of each row must be finite, but after {num_written} tokens one is "
+            f"{largest[wrong][0].item()}, so no token can be chosen"
+        )
+
+
+def _refuse_dead_ends(
+    best: Float[Tensor, "B"], searching: Bool[Tensor, "B"], num_written: int
+) -> None:
+    """Raise an error if every continuation of a source that is still searched is forbidden."""
+    dead = searching & (best == -math.inf)
+    if dead.any():
+        raise ValueError(
+            f"the model or the rule must allow a token, but after {num_written} tokens for source "
+            f"{int(dead.nonzero()[0])} all are forbidden"
         )
 
 

@@ -17,6 +17,7 @@ from attn_course import (
     LanguageModel,
     LatentAttention,
     MultiHeadAttention,
+    PagedBatch,
     PagedCache,
     RollingCache,
     Transformer,
@@ -166,8 +167,9 @@ def test_a_full_cache_raises_an_error_and_stays_unchanged():
         (lambda c, x: c.reorder(torch.tensor([0, 1])), ValueError, r"rows of shape \(2,\) .* each of the 3 rows"),
         (lambda c, x: c.reorder(torch.tensor([0, 1, 3])), ValueError, "from 0 to 2, but go from 0 to 3"),
         (lambda c, x: c.reorder(torch.tensor([-1, 1, 2])), ValueError, "from 0 to 2, but go from -1 to 2"),
-        (lambda c, x: c.reorder(torch.tensor([0.0, 1, 2])), TypeError, "rows must be integers, not torch.float32"),
-        (lambda c, x: c.reorder(torch.tensor([True, True, False])), TypeError, "integers, not torch.bool"),
+        (lambda c, x: c.reorder(torch.tensor([0.0, 1, 2])), TypeError, r"must be integers \(.*\), not torch.float32"),
+        (lambda c, x: c.reorder(torch.tensor([0, 1, 1], dtype=torch.uint8)), TypeError, "not torch.uint8"),
+        (lambda c, x: c.reorder(torch.tensor([True, True, False])), TypeError, "not torch.bool"),
         (lambda c, x: c.truncate(5), ValueError, r"length \(5\) must be from 0 to the length of the cache \(4\)"),
         (lambda c, x: c.truncate(-1), ValueError, r"length \(-1\)"),
     ],
@@ -338,6 +340,131 @@ def test_a_text_in_blocks_refuses_what_a_flat_one_refuses(call, error, message):
         call(cache, random_tensor(1, G, 3, D, seed=1))
     cache.reorder(torch.tensor([0]))
     assert holds(cache, kept)
+
+
+# -- Many sequences in one call ----------------------------------------------------------------------
+
+
+def make_paged(lengths, pool, seed=0):
+    """A batch whose rows hold random keys and values, and for each row a flat cache of the same."""
+    rows, flat = [], []
+    for n, length in enumerate(lengths):
+        new = random_tensor(2, 1, G, length, D, seed=100 * seed + n)
+        rows.append(PagedCache(pool))
+        flat.append(make_cache(batch_size=1, max_len=40))
+        rows[-1].append(*new)
+        flat[-1].append(*new)
+    return PagedBatch(rows), flat
+
+
+@settings(max_examples=25)
+@given(seeds, st.lists(st.integers(0, 7), min_size=1, max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_a_batch_in_blocks_holds_at_its_end_what_flat_caches_hold(seed, lengths, sizes):
+    batch, flat = make_paged(lengths, make_pool(num_blocks=40), seed % 7)
+    for n, size in enumerate(sizes):
+        k, v = random_tensor(2, len(lengths), G, size, D, seed=n)
+        found = batch.append(k, v)
+        visible = batch.visible_mask(size)
+        for b, cache in enumerate(flat):
+            expected = cache.append(k[b : b + 1], v[b : b + 1])
+            for x, y in zip(found, expected, strict=True):
+                assert torch.equal(x[b : b + 1, :, x.size(2) - cache.length :], y)
+            if visible is not None:
+                assert visible[b].sum() == cache.length
+        assert visible is not None or len({cache.length for cache in flat}) == 1
+    assert batch.context_lens.tolist() == [cache.length for cache in flat]
+
+
+@settings(max_examples=10)
+@given(seeds, st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_a_model_decodes_a_batch_in_blocks_as_each_sequence_alone(seed, sizes):
+    model = random_parameters(LanguageModel(13, d_model=24, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=8))
+    model = model.double().eval()
+    pools = [BlockPool(30, 3, num_kv_heads=2, head_dim=6, dtype=torch.float64) for _ in range(2)]
+    rng = torch.Generator().manual_seed(seed)
+    start = torch.randint(13, (1, 5), generator=rng)  # all rows share it, and it ends within a block
+    first = [PagedCache(pool) for pool in pools]
+    model(start, cache=DecoderCache(first))
+    ids, rows = [], []
+    for length in (1, 4, 2):
+        rows.append([layer.fork() for layer in first])
+        rest = torch.randint(13, (1, length), generator=rng)
+        model(rest, cache=DecoderCache(rows[-1]))
+        ids.append(torch.cat([start, rest], dim=1))
+    cache = DecoderCache([PagedBatch(layers) for layers in zip(*rows, strict=True)])
+    for size in sizes:
+        new = torch.randint(13, (3, size), generator=rng)
+        mask = make_padding_mask(cache.layers[0].context_lens + size, side="left")
+        found = model(new, mask=mask, cache=cache)
+        ids = [torch.cat([row, new[b : b + 1]], dim=1) for b, row in enumerate(ids)]
+        for b, row in enumerate(ids):
+            assert_same(found[b], model(row)[0, -size:])
+
+
+def test_the_slots_of_a_batch_are_those_that_its_block_tables_say():
+    pool = make_pool(num_blocks=9)
+    batch, _ = make_paged([5, 1, 4], pool)
+    k, v = random_tensor(2, 3, G, 2, D, seed=9)
+    batch.append(k, v)
+    tables, lengths = batch.block_tables, batch.context_lens
+    assert (tables.shape, lengths.tolist()) == ((3, 3), [7, 3, 6])
+    expected = [[int(tables[b, t // 3]) * 3 + t % 3 for t in (n - 2, n - 1)] for b, n in enumerate([7, 3, 6])]
+    assert batch.slot_mapping(2).tolist() == expected
+    for buffer, x in zip(pool.buffers, (k, v), strict=True):
+        assert torch.equal(buffer[0][:, torch.tensor(expected)], x.transpose(0, 1))
+    assert batch.num_bytes == 2 * 8 * G * D * 3 * 6  # six blocks
+
+
+def test_rows_of_a_batch_that_share_a_block_copy_it_before_they_write():
+    pool, prompt = make_pool(), random_tensor(2, 1, G, 4, D)
+    first = PagedCache(pool)
+    first.append(*prompt)
+    batch = PagedBatch([first, first.fork()])
+    assert batch.num_bytes == 2 * 8 * G * D * 3 * 2  # two blocks
+    new = random_tensor(2, 2, G, 1, D, seed=1)
+    k, _ = batch.append(*new)
+    assert torch.equal(k, torch.cat([prompt[0].expand(2, -1, -1, -1), new[0]], dim=2))
+    assert sorted(batch.block_tables[:, 1].tolist()) == [1, 2]
+
+
+def test_a_batch_is_reordered_and_truncated_row_by_row():
+    batch, flat = make_paged([4, 2, 7], make_pool(num_blocks=12))
+    batch.reorder(torch.tensor([2, 0, 2]))
+    assert batch.context_lens.tolist() == [7, 4, 7]
+    batch.truncate(5)
+    assert batch.context_lens.tolist() == [5, 2, 5]
+    k, _ = batch.append(*random_tensor(2, 3, G, 1, D, seed=3))
+    old = flat[2].append(*torch.empty(2, 1, G, 0, D, dtype=torch.float64))[0]
+    assert torch.equal(k[2, :, :5], old[0, :, :5])
+    batch.truncate(3)
+    with pytest.raises(ValueError, match=r"removing 1 positions .* at least as many, not \[3, 0, 3\]"):
+        batch.truncate(2)
+    batch.reset()
+    assert (batch.length, batch.num_bytes) == (0, 0)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda batch, x: batch.append(x[:1], x[:1]), ValueError, r"k of shape \(1, 2, 2, 5\) must have 2 rows"),
+        (lambda batch, x: batch.append(x, x[:, :, :1]), ValueError, r"v of shape .* 2 rows with 2 new positions"),
+        (lambda batch, x: batch.append(x.float(), x), TypeError, r"k \(torch.float32\)"),
+        (lambda batch, x: batch.append(*x.repeat(2, 1, 1, 4, 1)), ValueError, "need more blocks than the 0 f"),
+        (lambda batch, x: batch.reorder(torch.tensor([0])), ValueError, "one number for each of the 2 rows"),
+        (lambda batch, x: PagedBatch([]), ValueError, r"rows \(0\) must be at least one"),
+        (lambda batch, x: PagedBatch(batch.rows * 2), ValueError, r"rows \(4\) must be .* all different"),
+        (lambda batch, x: PagedBatch([*batch.rows, PagedCache(make_pool())]), ValueError, "of the same pool"),
+    ],
+)
+def test_a_batch_in_blocks_refuses_and_stays_unchanged(call, error, message):
+    batch, flat = make_paged([4, 6], make_pool(num_blocks=6))
+    with pytest.raises(error, match=message):
+        call(batch, random_tensor(2, G, 2, D))
+    assert batch.context_lens.tolist() == [4, 6]
+    for row, cache in zip(batch.rows, flat, strict=True):
+        nothing = torch.empty(1, G, 0, D, dtype=torch.float64)
+        assert holds(row, torch.stack(cache.append(nothing, nothing)))
 
 
 # -- In one layer of attention -----------------------------------------------------------------------
@@ -728,6 +855,45 @@ def test_a_model_reads_in_pieces_what_it_reads_at_once_with_caches_of_every_kind
         cache.reset()
 
 
+REFUSED_STEPS = {
+    "truncate": ([flat, lambda: RollingCache(4), paged], lambda cache: cache.truncate(5), "cannot go back from 8"),
+    "reorder": (
+        [lambda: make_cache(batch_size=2, head_dim=6), paged],
+        lambda cache: cache.reorder(torch.tensor([1, 0])),
+        "one number for each of the 1 rows",
+    ),
+}
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", REFUSED_STEPS)
+def test_a_step_that_one_layer_refuses_changes_no_layer(name):
+    make, step, message = REFUSED_STEPS[name]
+    cache = DecoderCache([make_one() for make_one in make])
+    texts = [random_tensor(2, layer.batch_size or 1, G, 9, 6, seed=i) for i, layer in enumerate(cache.layers)]
+    for layer, text in zip(cache.layers, texts, strict=True):
+        layer.append(*text[..., :8, :])
+    with pytest.raises(ValueError, match=message):
+        step(cache)
+    for layer, (k, v) in zip(cache.layers, texts, strict=True):
+        found_k, found_v = layer.append(k[:, :, 8:], v[:, :, 8:])
+        assert layer.length == 9
+        assert torch.equal(found_k, k[:, :, -found_k.size(2) :])
+        assert torch.equal(found_v, v[:, :, -found_v.size(2) :])
+
+
+@pytest.mark.bad_input
+@pytest.mark.cpu_only("torch.compile knows no device that is written in Python")
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own
+def test_a_model_with_a_cache_compiles_in_one_piece():
+    model = random_parameters(LanguageModel(13, d_model=12, num_heads=G, d_ff=8, num_layers=2).double().eval())
+    ids = torch.tensor([[3, 7, 5]])
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    cache = DecoderCache([flat(), RollingCache(4)])
+    found = [compiled(piece, cache=cache) for piece in ids.split([2, 1], dim=1)]
+    assert_same(torch.cat(found, dim=1), model(ids))
+
+
 def test_latent_layers_share_a_decoder_cache():
     layers = [random_parameters(LatentAttention(E, 2, d_latent=6, d_rope=2).double(), seed) for seed in (0, 1)]
     cache, x = DecoderCache([layer.make_cache(B, MAX) for layer in layers]), random_tensor(B, MAX, E)
@@ -763,12 +929,11 @@ def test_a_cache_works_wherever_gradients_are_off(mode):
 def test_a_cache_refuses_tensors_that_require_a_gradient():
     layer = MultiHeadAttention(E, H).double()
     cache, x = layer.make_cache(B, MAX), random_tensor(B, 2, E)
-    message = (
-        r"k must not require a gradient, because a cache overwrites .* torch.no_grad\(\) or torch.inference_mode\(\)"
-    )
-    with torch.enable_grad(), pytest.raises(RuntimeError, match=message):
-        layer(x, cache=cache)
-    assert cache.length == 0
+    message = r"k must not require a gradient, because no gradient .* torch.no_grad\(\) or torch.inference_mode\(\)"
+    for kind in (cache, RollingCache(4)):
+        with torch.enable_grad(), pytest.raises(RuntimeError, match=message):
+            layer(x, cache=kind)
+        assert kind.length == 0
     parameter = nn.Parameter(random_tensor(B, G, 1, D))
     make_cache().append(parameter, parameter)  # with gradients off, nothing is asked of it
     with torch.enable_grad():

@@ -22,6 +22,7 @@ from attn_course import (
     soft_cap,
     softmax,
     tiled_attention,
+    weights_of_rows,
 )
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text("utf-8"))
@@ -498,3 +499,24 @@ def test_tensors_have_names_and_options_are_given_by_theirs():
     assert torch.equal(attention(q=q, k=k, v=v)[0], attention(q, k, v)[0])
     with pytest.raises(TypeError, match="positional arguments"):
         attention(q, k, v, None, torch.zeros(5, 5))
+
+
+@pytest.mark.parametrize("scale", [0.125, 1.0, 3.0])
+@given(qkv())
+def test_a_scale_is_that_of_torch_in_every_form(scale, tensors):
+    q, k, v = tensors
+    expected = F.scaled_dot_product_attention(q, k, v, scale=scale)
+    out, weights = attention(q, k, v, scale=scale)
+    assert_close(out, expected)
+    assert_close(fused_attention(q, k, v, scale=scale), expected)
+    assert_close(weights_of_rows(q, k, range(q.size(-2)), scale=scale), weights)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
+def test_a_scale_that_is_not_positive_is_refused(scale):
+    q = torch.ones(2, 4)
+    for attend in (attention, fused_attention):
+        with pytest.raises(ValueError, match="scale"):
+            attend(q, q, q, scale=scale)
+    with pytest.raises(ValueError, match="scale"):
+        weights_of_rows(q, q, [0], scale=scale)

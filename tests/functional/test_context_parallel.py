@@ -55,6 +55,23 @@ def test_exchanging_positions_for_heads_gives_the_same(processes, num_heads, num
     assert_is_attention(processes, "ulysses", num_heads, num_kv_heads, contiguous_positions(20, ranks))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_for_what_a_ring_stores_and_not_for_its_sums(processes, dtype):
+    positions, eps = zigzag_positions(128, 2), torch.finfo(dtype).eps
+    q, k, v, upstream = (x.to(dtype) for x in inputs_of(4, 2, 128, head_dim=32))
+    inputs = 4 * q, k, v, upstream
+    shards = processes.run(tasks.attend_to_shards, "ring", *inputs, positions, num_processes=2)
+    for name, whole in by_pytorch(*(x.double() for x in inputs)).items():
+        for own, shard in zip(positions, shards, strict=True):
+            exact = whole[:, :, own]
+            assert shard[name].dtype == dtype
+            assert (shard[name].double() - exact).norm() < eps * exact.norm(), name
+    expected = F.scaled_dot_product_attention(4 * q.double(), k.double(), v.double(), enable_gqa=True)
+    for out in processes.run(tasks.decode_with_cut_cache, 4 * q, k, v, num_processes=4):
+        assert out.dtype == dtype
+        assert (out.double() - expected).norm() < eps / 2 * expected.norm()
+
+
 def attend_without_positions(q, k, v):
     """What each process does: keep a part of the text, and let its queries see all keys of all ranks."""
     rank, count = dist.get_rank(), dist.get_world_size()

@@ -295,6 +295,13 @@ def test_scores_of_200_above_and_below_zero_do_no_harm(attend, dtype, level):
 
 
 @both_paths
+def test_a_sink_that_is_a_number_has_the_precision_of_the_scores(attend):
+    q, k, v = (random(2, 3, 5, 4, seed=n) for n in range(3))
+    expected, _ = defined(q, k, v, torch.ones(5, 5).bool(), 0.3)  # float32 has no 0.3
+    assert_close(attend(q, k, v, sink=0.3), expected, rtol=1e-14, atol=1e-14)
+
+
+@both_paths
 def test_a_very_low_sink_takes_no_weight_and_a_very_high_one_takes_all(attend):
     q, k, v = (random(2, 3, 5, 4, seed=n) for n in range(3))
     assert_close(attend(q, k, v, sink=-300.0), attention(q, k, v)[0])

@@ -189,12 +189,48 @@ def test_other_precisions_take_it_too(form, dtype, tolerance):
     assert_fused_and_right(make_qkv((2, 3), dtype=dtype), how, {"atol": tolerance, "rtol": tolerance})
 
 
+@pytest.mark.parametrize("name", ["bias", "sink"])
+def test_gradients_of_a_bias_and_a_sink_do_not_overflow_in_float16(name):
+    q, k, v = (torch.full((1, 2, T, 8), 300.0 if i == 2 else 0.1, dtype=torch.float16) for i in range(3))
+    score = torch.zeros(1, 2, T, T) if name == "bias" else torch.zeros(2)
+    ours, exact = score.clone().requires_grad_(), score.double().requires_grad_()
+    upstream = torch.full_like(q, 300.0)  # 300 times 300 is above 65,504
+    fused_attention(q, k, v, **{name: ours}).backward(upstream)
+    attention(q.double(), k.double(), v.double(), **{name: exact})[0].backward(upstream.double())
+    assert_close(ours.grad.double(), exact.grad, rtol=1e-3, atol=1)
+
+
+class Causal(torch.nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, q, k, v):
+        return fused_attention(q, k, v, is_causal=True, **self.how)
+
+
+@pytest.mark.bad_input
+@pytest.mark.cpu_only("its private operator")
+@pytest.mark.filterwarnings("ignore")  # PyTorch has some to say about tracing
+@pytest.mark.parametrize("how", [{"sink": 0.5}, {"bias": torch.linspace(-1, 1, T * T).view(T, T)}])
+def test_exported_programs_contain_public_operators_only(how):
+    inputs = tuple(x.detach() for x in make_qkv((2, 3)))
+    model = Causal(how)
+    programs = torch.export.export(model, inputs), torch.export.export(model, inputs, strict=True)
+    traced = torch.jit.trace(model, inputs)
+    text = "".join(map(str, (*(program.graph for program in programs), traced.inlined_graph)))
+    assert "for_cpu" not in text
+    for program in (programs[0].module(), programs[1].module(), traced):
+        assert_close(program(*inputs), model(*inputs))
+
+
 def test_dropout_falls_back():
     q, k, v = make_qkv((2, 3))
     assert "_scaled_dot_product_attention_math" in kernels_of(lambda: fused_attention(q, k, v, dropout_p=0.5))
 
 
-def test_sdpa_without_our_preparation_uses_general_code():
+@pytest.mark.skipif(torch.__version__ >= "2.14", reason="PyTorch 2.14 fuses more of these inputs itself")
+def test_sdpa_without_our_preparation_uses_general_code_until_pytorch_2_13():
     q, k, v = (x.detach() for x in make_qkv((2, 3)))
     sdpa = F.scaled_dot_product_attention
     math = {"_scaled_dot_product_attention_math"}

@@ -122,6 +122,7 @@ def test_a_window_that_sees_nothing_is_refused():
 
 
 @given(windows, sinks, st.lists(st.integers(1, 5), min_size=1, max_size=8))
+@torch.no_grad()
 def test_attention_over_the_rolling_cache_equals_sliding_window_attention_with_sinks(window, num_sink_tokens, chunks):
     q, k, v = make_inputs(sum(chunks), dtype=torch.float64)
     cache, out = RollingCache(window, num_sink_tokens=num_sink_tokens), []
@@ -192,6 +193,7 @@ def test_a_rolling_cache_goes_back_while_nothing_has_left_the_window():
 
 @pytest.mark.parametrize("how", [{}, {"is_causal": True}, {"need_weights": True}, {"need_weights": [-1]}])
 @pytest.mark.parametrize("chunks", [[12], [5, 7], [1, 2, 4, 5], [1] * 12])
+@torch.no_grad()
 def test_a_layer_with_a_rolling_cache_sees_its_windows_however_the_text_is_cut(chunks, how):
     layer = MultiHeadAttention(6, 2).double()
     x = torch.randn(3, 12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -205,6 +207,7 @@ def test_a_layer_with_a_rolling_cache_sees_its_windows_however_the_text_is_cut(c
     assert_close(torch.cat(out, dim=1), layer(x, mask=mask)[0])
 
 
+@torch.no_grad()
 def test_a_mask_beside_the_window_of_a_rolling_cache_counts_too():
     layer, x = MultiHeadAttention(6, 2).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     padding = make_padding_mask([3, 5], side="left")
@@ -214,6 +217,7 @@ def test_a_mask_beside_the_window_of_a_rolling_cache_counts_too():
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("layer", [MultiHeadAttention(6, 2), EncoderLayer(6, 2, 8)])
+@torch.no_grad()
 def test_a_failed_call_leaves_a_rolling_cache_as_it_was(layer):
     x = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
     cache, fresh = RollingCache(2), RollingCache(2)

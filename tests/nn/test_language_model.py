@@ -6,9 +6,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import seeds
+from torch import nn
 from torch.testing import assert_close
 
-from attn_course import DecoderCache, LanguageModel, assert_causal, make_padding_mask
+from attn_course import DecoderCache, LanguageModel, MultiHeadCrossAttention, assert_causal, make_padding_mask
+from attn_course.nn.language_model import DecoderOnly
+from attn_course.nn.transformer import EncoderLayer
+from attn_course.testing.memory import peak_bytes
 
 B, T, V, E, H, LAYERS, FF, MAX = 3, 7, 19, 12, 6, 2, 10, 13
 KINDS = ("rotary", "alibi", "learned")
@@ -239,6 +243,66 @@ def test_each_token_is_read_once():
     model.layers[1].self_attention.k_proj.register_forward_hook(lambda _, given, out: calls.append(given[0].size(1)))
     read_in_pieces(model, ids, [4, 1, 1, 1])
     assert calls == [4, 1, 1, 1]
+
+
+@each_kind
+def test_forward_frees_the_output_of_each_layer(kind):
+    few, many = (make_model(kind, num_layers=n, max_len=300, dtype=torch.float32) for n in (2, 9))
+    ids = make_ids(shape=(1, 300))
+    stream = 300 * E * 4
+    assert peak_bytes(lambda: many(ids)) - peak_bytes(lambda: few(ids)) < stream
+
+
+class WithLoRA(nn.Module):
+    """A linear layer with a low-rank addition (Hu et al. 2021, arXiv:2106.09685), and nothing but its forward pass."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+        self.down, self.up = (nn.Linear(n, m, bias=False) for n, m in ((E, 2), (2, linear.out_features)))
+
+    def forward(self, x):
+        return self.linear(x) + self.up(self.down(x))
+
+
+def test_every_linear_layer_may_be_wrapped():
+    ours, expected = make_model(random=False), make_model(random=False)
+    expected.load_state_dict(ours.state_dict())
+    for layer, merged in zip(ours.layers, expected.layers, strict=True):
+        for part, name in (("self_attention", "q_proj"), ("self_attention", "k_proj"), ("feed_forward", "up")):
+            module = getattr(layer, part)
+            wrapper = WithLoRA(getattr(module, name)).double()
+            setattr(module, name, wrapper)
+            getattr(getattr(merged, part), name).weight += wrapper.up.weight @ wrapper.down.weight
+    ids, cache = make_ids(), ours.make_cache(B)
+    pieces = [ours(ids[:, :3], cache=cache), ours(ids[:, 3:], cache=cache)]
+    assert_close(torch.cat(pieces, dim=1), expected(ids), rtol=1e-9, atol=1e-9)
+
+
+def test_a_wrapped_cross_attention_checks_its_inputs():
+    layer = MultiHeadCrossAttention(E, H, d_memory=5)
+    layer.q_proj, layer.k_proj = nn.Sequential(layer.q_proj), nn.Sequential(layer.k_proj)
+    assert layer(torch.zeros(B, T, E), torch.zeros(B, 4, 5))[0].shape == (B, T, E)
+    with pytest.raises(ValueError, match=r"the last axis of memory \(6\) must equal d_memory \(5\)"):
+        layer(torch.zeros(B, T, E), torch.zeros(B, 4, 6))
+
+
+@pytest.mark.cpu_only("dynamic quantisation")
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+def test_a_quantised_model_reads_with_a_cache_what_it_reads_without():
+    model = make_model(dtype=torch.float32)
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    ids = make_ids(shape=(1, 1))
+    cache = quantised.make_cache(1)
+    assert_close(quantised(ids, cache=cache), quantised(ids))
+    assert cache.length == 1
+
+
+def test_an_error_inside_a_layer_names_what_is_missing():
+    layer = EncoderLayer(E, H, FF)
+    layer.self_attention = nn.Identity()
+    with pytest.raises(AttributeError, match="'Identity' object has no attribute 'head_dim'"):
+        DecoderOnly(nn.Embedding(V, E), [layer], nn.LayerNorm(E), positions="rotary", max_len=MAX)
 
 
 def test_fewer_heads_of_keys_take_less_memory():

@@ -190,7 +190,7 @@ def test_a_latent_cache_refuses_what_does_not_fit_and_stays_as_it_was():
         cache.append(x[:, :1, :4])
     with pytest.raises(TypeError, match=r"entries \(torch.float64\) must have the type of the cache \(torch.float32\)"):
         cache.append(x[:, :1].double())
-    with pytest.raises(RuntimeError, match=r"entries must not require a gradient, because a cache overwrites"):
+    with pytest.raises(RuntimeError, match=r"entries must not require a gradient, because no gradient flows"):
         cache.append(x[:, :1].requires_grad_())
     with pytest.raises(ValueError, match=r"length \(4\) must be from 0 to the length of the cache \(3\)"):
         cache.truncate(4)

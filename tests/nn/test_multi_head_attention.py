@@ -374,6 +374,12 @@ def test_cross_attention_to_itself_equals_self_attention(is_causal):
             assert_close(a, b)
 
 
+def test_the_copy_of_a_module_with_the_batch_second_reads_the_batch_first():
+    theirs, x = nn.MultiheadAttention(8, 2), torch.randn(5, 3, 8)  # (T, B, E)
+    out, _ = MultiHeadAttention.from_torch(theirs)(x.transpose(0, 1))
+    assert_close(out.transpose(0, 1), theirs(x, x, x)[0])
+
+
 # -- Where no value can be read ----------------------------------------------------------------------
 
 

@@ -560,17 +560,6 @@ def test_a_model_moves_as_a_whole():
     assert logits.shape == (B, T, TGT_VOCAB)
 
 
-@pytest.mark.cpu_only("a model that begins on the meta device")
-def test_a_model_made_without_memory_has_its_positions_when_its_weights_are_loaded():
-    model = make_model()
-    with torch.device("meta"):
-        empty = make_model()
-    empty.to_empty(device="cpu")
-    empty.positions.fill_(torch.nan)  # as if this had stood in memory
-    empty.load_state_dict(model.state_dict())
-    assert torch.equal(empty.eval()(*make_ids())[0], model.eval()(*make_ids())[0])
-
-
 def test_positions_are_not_stored_with_the_weights():
     assert not [name for name in make_model().state_dict() if "positions" in name]
 

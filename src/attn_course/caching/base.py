@@ -10,6 +10,8 @@ class Cache:
 
     max_len: int | None = None
     """Maximum number of positions; None if there is no limit."""
+    batch_size: int | None = None
+    """Number of rows; None if the first positions decide it."""
     _length: int
 
     @property
@@ -76,6 +78,11 @@ class PositionCache(Cache):
         return self._buffers[0].size(-2)
 
     @property
+    def batch_size(self) -> int:
+        """Number of rows."""
+        return self._buffers[0].size(0)
+
+    @property
     def num_bytes(self) -> int:
         """Memory of the buffers in bytes, filled or not."""
         return sum(buffer.nbytes for buffer in self._buffers)
@@ -106,11 +113,7 @@ class PositionCache(Cache):
             raise TypeError(
                 f"{name} ({x.dtype}) must have the type of the cache ({buffer.dtype})"
             )
-        if x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"{name} must not require a gradient, because a cache overwrites its memory; "
-                "use torch.no_grad() or torch.inference_mode()"
-            )
+        check_no_gradient(x, name)
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
         """Replace row b by row ``rows[b]``, as a beam search does when it extends one beam twice.
@@ -119,7 +122,7 @@ class PositionCache(Cache):
             ValueError: if there is not one number for each row, or a number is not a row of the cache.
             TypeError: if the numbers are not integers.
         """
-        check_rows(rows, self._buffers[0].size(0))
+        check_rows(rows, self.batch_size)
         for buffer in self._buffers:
             filled = buffer[..., : self._length, :]
             filled.copy_(filled.index_select(0, rows))
@@ -134,6 +137,15 @@ class PositionCache(Cache):
         self._length = length
 
 
+def check_no_gradient(x: Tensor, name: str) -> None:
+    """Raise an error if a gradient would flow through a cache, which would keep the graph of every step."""
+    if x.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{name} must not require a gradient, because no gradient flows through a cache; "
+            "use torch.no_grad() or torch.inference_mode()"
+        )
+
+
 def check_new_length(length: int, old: int) -> None:
     """Raise an error if the new length is negative or larger than the old one."""
     if not 0 <= length <= old:
@@ -144,8 +156,8 @@ def check_new_length(length: int, old: int) -> None:
 
 def check_rows(rows: Tensor, batch_size: int) -> None:
     """Raise an error if rows does not hold one number from 0 to B - 1 for each row."""
-    if rows.is_floating_point() or rows.dtype == torch.bool:
-        raise TypeError(f"rows must be integers, not {rows.dtype}")
+    if rows.dtype not in (torch.int32, torch.int64):  # PyTorch reads uint8 as a mask
+        raise TypeError(f"rows must be integers (int64 or int32), not {rows.dtype}")
     if rows.shape != (batch_size,):
         raise ValueError(
             f"rows of shape {tuple(rows.shape)} must hold one number for each of the {batch_size} rows"

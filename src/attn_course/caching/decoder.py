@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from attn_course.caching.base import Cache
+from attn_course.caching.base import Cache, check_rows
 
 
 class DecoderCache:
@@ -40,7 +40,8 @@ class DecoderCache:
     def max_len(self) -> int | None:
         """Maximum number of positions; None if no layer has a limit."""
         limits = [layer.max_len for layer in self.layers]
-        return min((limit for limit in limits if limit is not None), default=None)
+        limits = [limit for limit in limits if limit is not None]
+        return min(limits) if limits else None
 
     @property
     def num_bytes(self) -> int:
@@ -74,6 +75,9 @@ class DecoderCache:
             ValueError: as :meth:`KeyValueCache.reorder`. The cache then stays unchanged.
             TypeError: as :meth:`KeyValueCache.reorder`.
         """
+        for layer in self.layers:  # a layer cannot take its own reordering back
+            if layer.batch_size is not None:
+                check_rows(rows, layer.batch_size)
         for layer in self.layers:
             layer.reorder(rows)
         if self.memory is not None:
@@ -85,10 +89,12 @@ class DecoderCache:
         """Remove all positions from ``length`` on, in every layer.
 
         Raises:
-            ValueError: as :meth:`KeyValueCache.truncate`.
+            ValueError: as :meth:`KeyValueCache.truncate` or :meth:`RollingCache.truncate`. The cache then stays
+                unchanged.
         """
-        for layer in self.layers:
-            layer.truncate(length)
+        with rollback_on_error(self):
+            for layer in self.layers:
+                layer.truncate(length)
 
     def reset(self) -> None:
         """Remove all positions. The memory stays."""
@@ -104,6 +110,7 @@ class rollback_on_error:
 
     def __init__(self, cache: object | None) -> None:
         layers = [] if cache is None else getattr(cache, "layers", [cache])
+        layers = [row for layer in layers for row in (layer, *getattr(layer, "rows", ()))]
         # No cache overwrites positions that it holds, so its attributes describe it completely.
         self._before = [(layer, vars(layer).copy()) for layer in layers]
 

@@ -1,4 +1,4 @@
-"""The cache of latent attention (DeepSeek-AI 2024, arXiv:2405.04434). Derived in chapter 16."""
+"""The cache of latent attention (DeepSeek-AI 2024, arXiv:2405.04434). Derived in chapter 18."""
 
 import torch
 from jaxtyping import Float

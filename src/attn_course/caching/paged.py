@@ -1,13 +1,16 @@
-"""The paged key-value cache (Kwon et al. 2023, arXiv:2309.06180). Derived in chapter 15."""
+"""The paged key-value cache (Kwon et al. 2023, arXiv:2309.06180). Derived in chapter 16."""
 
+from collections.abc import Sequence
 from weakref import WeakSet
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.caching.base import PositionCache, check_rows
+from attn_course.caching.base import Cache, PositionCache, check_new_length, check_rows
+from attn_course.caching.decoder import rollback_on_error
 from attn_course.caching.key_value import KeyValueCache
+from attn_course.functional.masks import make_padding_mask
 from attn_course.functional.validation import check_sizes
 
 
@@ -136,19 +139,24 @@ class PagedCache(PositionCache):
         check_rows(rows, 1)
 
     def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
-        num_new = new[0].size(2)
-        start, end = self._length, self._length + num_new
+        start = self._length
+        self._reserve(new[0].size(2))
+        for buffer, x in zip(self._buffers, new, strict=True):
+            buffer[:, :, self._slots(start, self._length)] = x
+        return tuple(buffer[:, :, self._slots(0, self._length)] for buffer in self._buffers)
+
+    def _reserve(self, num_new: int) -> None:
+        """Take the blocks for new positions, and count these positions. The caller writes them."""
+        end = self._length + num_new
         if end > self.max_len:
             raise ValueError(
-                f"{num_new} new positions after {start} need more blocks than the {len(self.pool.free_blocks())} free "
-                f"ones, of {self.pool.block_size} positions each: reset a cache that is no longer needed"
+                f"{num_new} new positions after {self._length} need more blocks than the "
+                f"{len(self.pool.free_blocks())} free ones, of {self.pool.block_size} positions each: reset a cache "
+                "that is no longer needed"
             )
         if num_new:
             self._take_blocks(end)
-        for buffer, x in zip(self._buffers, new, strict=True):
-            buffer[:, :, self._slots(start, end)] = x
         self._length = end
-        return tuple(buffer[:, :, self._slots(0, end)] for buffer in self._buffers)
 
     def _writes_into_shared_block(self) -> bool:
         full, rest = divmod(self._length, self.pool.block_size)
@@ -173,3 +181,156 @@ class PagedCache(PositionCache):
         ]
         slots = block * self.pool.block_size + position % self.pool.block_size
         return slots.to(self._buffers[0].device)
+
+
+class PagedBatch(Cache):
+    """Several sequences of different lengths, each in its own :class:`PagedCache`, which one call extends.
+
+    This is how servers decode: all rows are written by one assignment to the slots of :meth:`slot_mapping`, and read
+    through :attr:`block_tables` and :attr:`context_lens`. The rows can come and go between two calls, since a batch
+    is only a list of them.
+
+    The rows are aligned at their ends, like prompts that are padded on the left. So the model also needs the mask
+    ``make_padding_mask(batch.context_lens + T, side="left")``, from which it takes the positions.
+
+    Args:
+        rows: one cache for each sequence, all of the same pool.
+
+    Raises:
+        ValueError: if there are no rows, one is there twice, or they have different pools.
+
+    Example:
+        >>> pool = BlockPool(num_blocks=8, block_size=4, num_kv_heads=2, head_dim=3)
+        >>> rows = [PagedCache(pool), PagedCache(pool)]
+        >>> for row, length in zip(rows, (5, 3)):
+        ...     k, v = row.append(*torch.randn(2, 1, 2, length, 3))
+        >>> batch = PagedBatch(rows)
+        >>> k, v = batch.append(*torch.randn(2, 2, 2, 1, 3))  # one new position in each row
+        >>> batch.block_tables.tolist(), batch.context_lens.tolist(), k.shape
+        ([[0, 1], [2, 0]], [6, 4], torch.Size([2, 2, 6, 3]))
+    """
+
+    def __init__(self, rows: Sequence[PagedCache]) -> None:
+        if (
+            not rows
+            or len({id(row) for row in rows}) < len(rows)
+            or len({id(row.pool) for row in rows}) > 1
+        ):
+            raise ValueError(
+                f"rows ({len(rows)}) must be at least one cache, all different and of the same pool"
+            )
+        self.rows = list(rows)
+        self.pool = rows[0].pool
+
+    @property
+    def batch_size(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    @property
+    def length(self) -> int:
+        """Number of positions in the longest row."""
+        return max(row.length for row in self.rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the blocks of all rows in bytes; blocks that rows share count once."""
+        blocks = {block for row in self.rows for block in row.block_table}
+        return (
+            sum(b.nbytes for b in self.pool.buffers) // self.pool.num_blocks * len(blocks)
+        )
+
+    @property
+    def context_lens(self) -> Int[Tensor, "B"]:
+        """Number of positions in each row."""
+        return torch.tensor(
+            [row.length for row in self.rows], device=self.pool.buffers[0].device
+        )
+
+    @property
+    def block_tables(self) -> Int[Tensor, "B _"]:
+        """The blocks of each row, filled up with 0, which is never read there."""
+        width = max(len(row.block_table) for row in self.rows)
+        tables = [
+            row.block_table + [0] * (width - len(row.block_table)) for row in self.rows
+        ]
+        return torch.tensor(tables, dtype=torch.long, device=self.pool.buffers[0].device)
+
+    def slot_mapping(self, num_new: int = 1) -> Int[Tensor, "B T"]:
+        """Return the slots of the newest ``num_new`` positions of each row."""
+        newest = torch.arange(-num_new, 0, device=self.pool.buffers[0].device)
+        return self._slots(self.context_lens[:, None] + newest)
+
+    def append(
+        self, k: Float[Tensor, "B G T D"], v: Float[Tensor, "B G T D"]
+    ) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """Add T new positions to each row.
+
+        Returns:
+            Copies of the keys and values of all positions, S of the longest row. Shorter rows begin with numbers that
+            :meth:`visible_mask` hides.
+
+        Raises:
+            ValueError: if the free blocks are too few, or a shape does not fit. All rows then stay unchanged.
+            TypeError: if the type differs from the type of the pool.
+            RuntimeError: if a tensor requires a gradient.
+        """
+        for x, name, buffer in zip((k, v), "kv", self.pool.buffers, strict=True):
+            self.rows[0]._check(x[:1], name, buffer)
+            if x.size(0) != self.batch_size or x.size(2) != k.size(2):
+                raise ValueError(
+                    f"{name} of shape {tuple(x.shape)} must have {self.batch_size} rows with {k.size(2)} new positions"
+                )
+        with rollback_on_error(self):
+            for row in self.rows:
+                row._reserve(k.size(2))
+        written = self.slot_mapping(k.size(2))  # (B, T)
+        columns = torch.arange(-self.length, 0, device=written.device)
+        read = self._slots((self.context_lens[:, None] + columns).clamp(min=0))  # (B, S)
+        for buffer, x in zip(self.pool.buffers, (k, v), strict=True):
+            buffer[0, :, written] = x.transpose(0, 1)  # (G, B, T, D)
+        return tuple(buffer[0, :, read].transpose(0, 1) for buffer in self.pool.buffers)
+
+    def visible_mask(
+        self, num_queries: int, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "B 1 1 S"] | None:
+        """Return a mask that hides the numbers in front of shorter rows, or None if all rows have the same length."""
+        lengths = self.context_lens
+        if (lengths == self.length).all():
+            return None
+        return make_padding_mask(lengths, self.length, side="left", device=device)[:, None]
+
+    def reorder(self, rows: Int[Tensor, "B"]) -> None:
+        """Replace row b by row ``rows[b]``; a row that is wanted twice is forked.
+
+        Raises:
+            ValueError: if there is not one number for each row, or a number is not a row.
+            TypeError: if the numbers are not integers.
+        """
+        check_rows(rows, self.batch_size)
+        self.rows = [self.rows[row].fork() for row in rows.tolist()]
+
+    def truncate(self, length: int) -> None:
+        """Remove the newest positions of each row, so that the longest row has ``length``.
+
+        Raises:
+            ValueError: if a row holds fewer positions than are removed, or ``length`` is negative.
+        """
+        check_new_length(length, self.length)
+        removed = self.length - length
+        if min(row.length for row in self.rows) < removed:
+            raise ValueError(
+                f"removing {removed} positions from each row needs rows of at least as many, not "
+                f"{self.context_lens.tolist()}"
+            )
+        for row in self.rows:
+            row.truncate(row.length - removed)
+
+    def reset(self) -> None:
+        """Remove all positions of all rows, and free their blocks."""
+        for row in self.rows:
+            row.reset()
+
+    def _slots(self, positions: Int[Tensor, "B _"]) -> Int[Tensor, "B _"]:
+        blocks = self.block_tables.gather(1, positions // self.pool.block_size)
+        return blocks * self.pool.block_size + positions % self.pool.block_size

@@ -1,10 +1,15 @@
-"""The cache of a sliding window, with attention sinks (Xiao et al. 2023, arXiv:2309.17453). Derived in chapter 16."""
+"""The cache of a sliding window, with attention sinks (Xiao et al. 2023, arXiv:2309.17453). Derived in chapter 18."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.caching.base import Cache, check_new_length, check_rows
+from attn_course.caching.base import (
+    Cache,
+    check_new_length,
+    check_no_gradient,
+    check_rows,
+)
 from attn_course.functional.masks import make_sliding_window_mask
 from attn_course.functional.validation import check_window
 
@@ -42,6 +47,11 @@ class RollingCache(Cache):
         self.reset()
 
     @property
+    def batch_size(self) -> int | None:
+        """Number of rows; None if the cache is empty."""
+        return None if self._k is None else self._k.size(0)
+
+    @property
     def num_bytes(self) -> int:
         """Memory of the keys and values in bytes."""
         return 0 if self._k is None else self._k.nbytes + self._v.nbytes
@@ -58,11 +68,15 @@ class RollingCache(Cache):
         Raises:
             ValueError: if the shapes do not fit each other or the earlier positions.
             TypeError: if the type differs from the type of the earlier positions.
+            RuntimeError: if a tensor requires a gradient.
         """
         if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
             raise ValueError(
                 f"k {tuple(k.shape)} and v {tuple(v.shape)} must be (B, G, T, D), with the same B, G and T"
             )
+        check_no_gradient(k, "k")
+        check_no_gradient(v, "v")
+        num_new = k.size(2)
         if self._k is not None:
             for name, x, old in (("k", k, self._k), ("v", v, self._v)):
                 if (x.shape[:2], x.size(3)) != (old.shape[:2], old.size(3)):
@@ -76,10 +90,8 @@ class RollingCache(Cache):
                         f"{name} ({x.dtype}) must have the type of the earlier positions ({old.dtype})"
                     )
             k, v = torch.cat([self._k, k], dim=2), torch.cat([self._v, v], dim=2)
-            self._length += k.size(2) - self._k.size(2)
-        else:
-            self._length = k.size(2)
         self._k, self._v = (self._remove_invisible(x, x.size(2), dim=2) for x in (k, v))
+        self._length += num_new
         return k, v
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:

@@ -1,6 +1,6 @@
 """Scaled dot-product attention, by its definition.
 
-Derived in chapters 2 (softmax), 3 (attention) and 17 (soft_cap). The fast path is in
+Derived in chapters 2 (softmax), 3 (attention) and 22 (soft_cap). The fast path is in
 :mod:`attn_course.functional.sdpa`.
 """
 
@@ -72,6 +72,14 @@ def soft_cap(x: Float[Tensor, "..."], cap: float) -> Float[Tensor, "..."]:
     return cap * torch.tanh(x / cap)
 
 
+def scale_queries(q: Tensor, scale: float | None = None) -> Tensor:
+    """Multiply queries (..., T, D) by ``scale``, or divide them by the root of D; q is smaller than the scores."""
+    if scale is None:
+        return q / math.sqrt(q.size(-1))
+    check_positive(scale, "scale")
+    return q * scale
+
+
 def attention(
     q: Float[Tensor, "*batch T D"],
     k: Float[Tensor, "*groups S D"],
@@ -84,6 +92,7 @@ def attention(
     sink: float | Float[Tensor, "H"] | None = None,
     dropout_p: float = 0.0,
     enable_gqa: bool = False,
+    scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T S"]]:
     r"""Return a weighted average of the values; a value's weight says how well its key matches the query.
 
@@ -107,13 +116,14 @@ def attention(
         dropout_p: probability of dropping a weight, at least 0 and below 1.
         enable_gqa: let each of the G heads of ``k`` and ``v`` (..., G, S, D) serve H / G neighbouring heads of ``q``
             (..., H, T, D).
+        scale: the positive factor of the scores; $1/\sqrt{D}$ if not given.
 
     Returns:
         The output (..., T, Dv) and the weights (..., T, S), after dropout.
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, ``softcap`` is
-            not positive, or ``dropout_p`` is outside [0, 1).
+        ValueError: if the shapes of ``q``, ``k``, ``v``, ``mask``, ``bias`` or ``sink`` do not fit, ``softcap`` or
+            ``scale`` is not positive, or ``dropout_p`` is outside [0, 1).
         TypeError: if the mask is not boolean, or the bias is not floating-point.
 
     Example:
@@ -125,8 +135,8 @@ def attention(
     check_probability(dropout_p, "dropout_p")
     if enable_gqa:
         k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
-    # Dividing q, which is smaller than the scores, gives scores of variance 1 if q and k have variance 1.
-    scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
+    # Scores have variance 1 if q and k have variance 1.
+    scores = scale_queries(q, scale) @ k.mT  # (..., T, S)
     if softcap is not None:
         check_positive(softcap, "softcap")
         scores = soft_cap(scores, softcap)

@@ -133,8 +133,9 @@ def ring_forward(
 ) -> tuple[Float[Tensor, "*batch H N Dv"], Float[Tensor, "*batch H N"]]:
     """Compute the output of :func:`ring_attention`, and the logsumexps that the backward pass needs."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    out = q.new_zeros(*q.shape[:-1], v.size(-1))
-    logsumexp = q.new_full(q.shape[:-1], -math.inf)
+    wide = torch.promote_types(q.dtype, torch.float32)  # for sums
+    out = q.new_zeros(*q.shape[:-1], v.size(-1), dtype=wide)
+    logsumexp = q.new_full(q.shape[:-1], -math.inf, dtype=wide)
     block = [k, v]
     for step in range(num_ranks):
         last = step + 1 == num_ranks
@@ -148,7 +149,7 @@ def ring_forward(
         for transfer in transfers:
             transfer.wait()
         block = received
-    return out, logsumexp
+    return out.to(q.dtype), logsumexp
 
 
 def ring_backward(
@@ -162,15 +163,19 @@ def ring_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the gradients of this process's queries, keys and values from the gradient of its output."""
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    scale = 1 / math.sqrt(q.size(-1))
+    scale, wide = 1 / math.sqrt(q.size(-1)), logsumexp.dtype
+    grad_out = grad_out.to(wide)
     delta = (grad_out * out).sum(-1, keepdim=True)
-    grad_q = torch.zeros_like(q)
-    block = [k, v, torch.zeros_like(k), torch.zeros_like(v)]
+    grad_q, grad_k, grad_v = (torch.zeros_like(x, dtype=wide) for x in (q, k, v))
+    block = [k, v, grad_k, grad_v]
     for step in range(num_ranks):
         rows, columns, mask = visible_part(positions, (rank - step) % num_ranks, q, k)
         if len(rows):
-            k_block, v_block = (repeat_for_heads(x[..., columns, :], q) for x in block[:2])
-            q_rows, grad_out_rows = q[..., rows, :] * scale, grad_out[..., rows, :]
+            k_block, v_block = (
+                repeat_for_heads(x[..., columns, :].to(wide), q) for x in block[:2]
+            )
+            q_rows = q[..., rows, :].to(wide) * scale
+            grad_out_rows = grad_out[..., rows, :]
             scores = q_rows @ k_block.mT
             if mask is not None:
                 scores = scores.masked_fill(~mask, -math.inf)
@@ -184,7 +189,8 @@ def ring_backward(
         block, transfers = send_to_next_rank(block if step + 1 < num_ranks else block[2:])
         for transfer in transfers:
             transfer.wait()
-    return grad_q, *block
+    grad_k, grad_v = block
+    return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype)
 
 
 def visible_part(
@@ -269,8 +275,9 @@ def decode_attention(
     logsumexps = [torch.empty_like(logsumexp) for _ in range(num_ranks)]
     dist.all_gather(outs, out)
     dist.all_gather(logsumexps, logsumexp)
-    out, _ = functools.reduce(merge_blocks, zip(outs, logsumexps, strict=True))
-    return out
+    outs = [x.to(logsumexp.dtype) for x in outs]  # rounded again only at the end
+    merged, _ = functools.reduce(merge_blocks, zip(outs, logsumexps, strict=True))
+    return merged.to(out.dtype)
 
 
 def ulysses_attention(

@@ -1,4 +1,4 @@
-"""Positional encodings: sinusoidal, learned, rotary and ALiBi. Derived in chapters 8 and 17 (Yarn).
+"""Positional encodings: sinusoidal, learned, rotary and ALiBi. Derived in chapters 8 and 22 (Yarn).
 
 Sinusoidal and learned positions are tables that are added to the token embeddings once. In every layer,
 :func:`rotate` rotates queries and keys, and the bias of :func:`make_alibi_bias` is added to the scores.

@@ -1,4 +1,4 @@
-"""Quiet softmax, whose weights can sum to less than 1. Derived in chapter 14."""
+"""Quiet softmax, whose weights can sum to less than 1. Derived in chapter 24."""
 
 import torch
 from jaxtyping import Float

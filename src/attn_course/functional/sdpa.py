@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by the fused kernel. Derived in chapters 6 (fused_attention) and 16 (weights_of_rows).
+"""Scaled dot-product attention by the fused kernel. Derived in chapters 6 (fused_attention) and 17 (weights_of_rows).
 
 :func:`fused_attention` computes the output of :func:`attn_course.attention` without storing the weights, and
 :func:`weights_of_rows` computes the weights of chosen queries. This file is the only one that names the private
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.functional.attention import soft_cap, softmax
+from attn_course.functional.attention import scale_queries, soft_cap, softmax
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
 from attn_course.functional.validation import (
@@ -40,6 +40,7 @@ def fused_attention(
     sink: float | Float[Tensor, "H"] | None = None,
     dropout_p: float = 0.0,
     enable_gqa: bool = False,
+    scale: float | None = None,
 ) -> Float[Tensor, "*batch T Dv"]:
     r"""Compute the output of :func:`~attn_course.attention` by PyTorch's fused kernel, which never stores the weights.
 
@@ -61,8 +62,8 @@ def fused_attention(
     has both, and so has a layer with ``need_weights=True``.
 
     Args:
-        q, k, v, mask, bias, is_causal, sink, enable_gqa: as in :func:`~attn_course.attention`. There is no ``softcap``,
-            because no fused kernel of PyTorch has one.
+        q, k, v, mask, bias, is_causal, sink, enable_gqa, scale: as in :func:`~attn_course.attention`. There is no
+            ``softcap``, because no fused kernel of PyTorch has one.
         dropout_p: as in :func:`~attn_course.attention`. No fused kernel for the CPU drops weights, so PyTorch uses its
             general code there.
 
@@ -70,7 +71,7 @@ def fused_attention(
         The output (..., T, Dv).
 
     Raises:
-        ValueError: if shapes do not fit, or ``dropout_p`` is outside [0, 1).
+        ValueError: if shapes do not fit, ``scale`` is not positive, or ``dropout_p`` is outside [0, 1).
         TypeError: if the mask is not boolean, or the bias is not floating-point.
 
     Example:
@@ -80,6 +81,9 @@ def fused_attention(
     """
     sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
     check_probability(dropout_p, "dropout_p")
+    if scale is None:
+        scale = 1 / math.sqrt(q.size(-1))
+    check_positive(scale, "scale")
     num_queries, num_keys = q.size(-2), k.size(-2)
     if num_queries == 1:
         is_causal = False  # a single query is the newest one and sees every key
@@ -94,7 +98,7 @@ def fused_attention(
     inputs = SDPAInputs(
         # Zeros appended to q and k add nothing to the scores; those appended to v are removed again below.
         *(to_4d(_widen(x, width)) for x in (q, k, v)),
-        scale=1 / math.sqrt(q.size(-1)),
+        scale=scale,
         mask=None if mask is None else to_4d(mask, leading),
         bias=None if bias is None else to_4d(bias.to(q.dtype), leading),
         is_causal=is_causal,
@@ -115,6 +119,7 @@ def weights_of_rows(
     softcap: float | None = None,
     sink: float | Float[Tensor, "H"] | None = None,
     enable_gqa: bool = False,
+    scale: float | None = None,
 ) -> Float[Tensor, "*batch R S"]:
     """Compute the weights of some queries only.
 
@@ -122,14 +127,14 @@ def weights_of_rows(
 
     Args:
         query_indices: the R queries, as numbers from 0 to T - 1, or negative numbers counted from the end.
-        q, k, mask, bias, is_causal, softcap, sink, enable_gqa: as in :func:`~attn_course.attention`, with all queries.
-            There is no dropout.
+        q, k, mask, bias, is_causal, softcap, sink, enable_gqa, scale: as in :func:`~attn_course.attention`, with all
+            queries. There is no dropout.
 
     Returns:
         The weights (..., R, S): these rows of the weights that :func:`~attn_course.attention` returns.
 
     Raises:
-        ValueError: if the shapes do not fit, ``softcap`` is not positive, or there is no such query.
+        ValueError: if the shapes do not fit, ``softcap`` or ``scale`` is not positive, or there is no such query.
         TypeError: if the indices are not integers, the mask is not boolean, or the bias is not floating-point.
 
     Example:
@@ -150,7 +155,7 @@ def weights_of_rows(
         causal = torch.arange(num_keys, device=q.device) <= positions
         mask = causal if mask is None else mask & causal
 
-    q = q.index_select(-2, indices) / math.sqrt(q.size(-1))  # (..., R, D)
+    q = scale_queries(q.index_select(-2, indices), scale)  # (..., R, D)
     if enable_gqa:  # stack the queries of all heads that share keys
         group_size = q.size(-3) // k.size(-3)
         q = q.unflatten(-3, (-1, group_size)).flatten(-3, -2)  # (..., G, H / G * R, D)
@@ -307,7 +312,15 @@ def _attend_by_definition(x: SDPAInputs, dropout_p: float) -> Tensor:
 def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
     # The kernel divides by the number of queries, so an empty input would crash the process.
     has_operators = FORWARD is not None and BACKWARD is not None
-    return has_operators and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0
+    # An exported program has to run elsewhere, so it contains public operators only.
+    exports = torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return (
+        has_operators
+        and q.device.type == "cpu"
+        and dropout_p == 0
+        and q.numel() > 0
+        and not exports
+    )
 
 
 def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tuple]:
@@ -412,7 +425,7 @@ class _FusedAttention(torch.autograd.Function):
             scale=ctx.scale,
         )
         # D of the FlashAttention papers: rowsum(dO * O), (B, H, T, 1).
-        delta = (grad_output * out).sum(-1, keepdim=True, dtype=logsumexp.dtype)
+        delta = (grad_output.to(logsumexp) * out).sum(-1, keepdim=True)
         grad_bias = grad_sink = None
         if ctx.needs_input_grad[3]:
             grad_bias = _bias_gradient(x, additive_mask, grad_output, delta, logsumexp)

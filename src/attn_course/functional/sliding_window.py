@@ -1,4 +1,4 @@
-"""Sliding-window attention, whose time and memory grow linearly with the length. Derived in chapter 16."""
+"""Sliding-window attention, whose time and memory grow linearly with the length. Used from chapter 18 on."""
 
 import torch
 from jaxtyping import Float

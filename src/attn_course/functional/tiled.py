@@ -1,4 +1,4 @@
-"""Attention in tiles, which never stores all scores at once. Derived in chapter 16."""
+"""Attention in tiles, which never stores all scores at once. Derived in chapter 17."""
 
 import math
 from collections.abc import Iterator
@@ -30,7 +30,8 @@ def attend_block(
         mask: as in :func:`~attn_course.attention`.
 
     Returns:
-        The output (..., T, Dv) and the logsumexp (..., T). A query that sees none of the keys gets zeros and -inf.
+        The output (..., T, Dv) and the logsumexp (..., T), which is at least float32: bfloat16 would round 100.2 to
+        100 and so change the weight of the block by 18 %. A query that sees none of the keys gets zeros and -inf.
 
     Raises:
         ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit.
@@ -45,18 +46,20 @@ def attend_block(
     check_qkv(q, k, v)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
-    scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (..., T, S)
+    # Half precision is for what is stored, not for sums.
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = (q.to(wide) / math.sqrt(q.size(-1))) @ k.to(wide).mT  # (..., T, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     largest = scores.detach().amax(-1, keepdim=True)
     largest = largest.masked_fill(largest == -math.inf, 0.0)
     exponentials = torch.exp(scores - largest)
-    wide = torch.promote_types(q.dtype, torch.float32)  # for the sum, as in softmax
-    total = exponentials.sum(-1, keepdim=True, dtype=wide)  # (..., T, 1)
+    total = exponentials.sum(-1, keepdim=True)  # (..., T, 1)
     empty = total == 0
     total = total.masked_fill(empty, 1.0)
-    logsumexp = (largest + total.log()).masked_fill(empty, -math.inf).to(q.dtype)
-    return (exponentials / total).to(v.dtype) @ v, logsumexp[..., 0]
+    logsumexp = (largest + total.log()).masked_fill(empty, -math.inf)
+    out = (exponentials / total) @ v.to(wide)
+    return out.to(v.dtype), logsumexp[..., 0]
 
 
 def merge_blocks(
@@ -67,14 +70,14 @@ def merge_blocks(
 
     The outputs are $o_1, o_2$ and the logsumexps are $l_1, l_2$, so the sums of exponentials are $e^{l_1}$ and
     $e^{l_2}$. The merged output is $o = (e^{l_1} o_1 + e^{l_2} o_2) / (e^{l_1} + e^{l_2})$ with
-    $l = \log(e^{l_1} + e^{l_2})$. The blocks can be merged in any order: one after the other (Milakov and Gimelshein
-    2018, arXiv:1805.02867), or as they arrive from other devices (Liu et al. 2023, arXiv:2310.01889).
+    $l = \log(e^{l_1} + e^{l_2})$. The blocks can be merged in any order: one after the other (Rabe and Staats 2021,
+    arXiv:2112.05682), or as they arrive from other devices (Liu et al. 2023, arXiv:2310.01889).
 
     Args:
         first, second: the results of :func:`attend_block` for two blocks of keys and the same queries.
 
     Returns:
-        The output and the logsumexp for both blocks together.
+        The output and the logsumexp for both blocks together, in the types of the results.
 
     Raises:
         ValueError: if the shapes of the two results differ.
@@ -98,6 +101,7 @@ def merge_blocks(
     empty = total == 0  # the query sees no key of either block
     total = total.masked_fill(empty, 1.0)
     merged = (sum_1 / total)[..., None] * out_1 + (sum_2 / total)[..., None] * out_2
+    merged = merged.to(torch.promote_types(out_1.dtype, out_2.dtype))
     return merged, (largest + total.log()).masked_fill(empty, -math.inf)
 
 

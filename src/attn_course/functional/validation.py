@@ -101,8 +101,11 @@ def check_sink(sink: float | Tensor, q: Tensor) -> Tensor:
     """Raise an error if a sink is not one number or (H,); return it as a tensor that broadcasts to the scores."""
     if not isinstance(sink, Tensor) and not math.isfinite(sink):
         raise ValueError(f"sink ({sink}) must be finite; pass None for no sink")
-    sink = torch.as_tensor(sink, device=q.device)
-    sink = sink if sink.is_floating_point() else sink.to(q.dtype)
+    if isinstance(sink, Tensor) and sink.is_floating_point():
+        dtype = sink.dtype
+    else:
+        dtype = torch.promote_types(q.dtype, torch.float32)
+    sink = torch.as_tensor(sink, dtype=dtype, device=q.device)
     if sink.dim() == 0:
         return sink
     if sink.dim() > 1 or q.dim() < 3 or sink.size(0) != q.size(-3):

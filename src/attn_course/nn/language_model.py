@@ -1,5 +1,6 @@
 """A decoder-only language model, built from the layers of the Transformer. Derived in chapter 15."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -16,12 +17,13 @@ from attn_course.functional.validation import (
     check_token_ids,
 )
 from attn_course.nn.outputs import ModelOutput
+from attn_course.nn.tied_logits import TiedLogits
 from attn_course.nn.transformer import EncoderLayer
 
 _POSITIONS = ("rotary", "alibi", "learned")
 
 
-class DecoderOnly(nn.Module):
+class DecoderOnly(TiedLogits):
     """A language model from given parts: embeddings, causal layers, a final norm, and logits.
 
     It is the base of :class:`LanguageModel`, :class:`~attn_course.pretrained.GPT2` and
@@ -73,7 +75,7 @@ class DecoderOnly(nn.Module):
         self.norm = norm
         self.to_logits = nn.Linear(d_model, vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
-        if positions == "rotary" and self._head_dim % 2:
+        if positions == "rotary" and self._get_head_dim() % 2:
             num_heads = self.layers[0].self_attention.num_heads
             raise ValueError(
                 f"d_model ({d_model}) divided by num_heads ({num_heads}) must be even for rotary positions, "
@@ -85,10 +87,9 @@ class DecoderOnly(nn.Module):
         if tie_weights:
             self.to_logits.weight = self.embed.weight
 
-    @property
-    def _head_dim(self) -> int:
-        attention = self.layers[0].self_attention
-        return attention.q_proj.out_features // attention.num_heads
+    # No property: PyTorch reports an AttributeError inside a property as a missing property.
+    def _get_head_dim(self) -> int:
+        return self.layers[0].self_attention.head_dim
 
     def forward(
         self,
@@ -116,7 +117,8 @@ class DecoderOnly(nn.Module):
             IndexError: if an id is outside the vocabulary (on the CPU; on CUDA it is a device-side assert).
         """
         with rollback_on_error(cache):
-            *_, (x, _) = self._run(ids, mask, cache)
+            # A list would keep the output of every layer in memory.
+            ((x, _),) = deque(self._run(ids, mask, cache), maxlen=1)
         return self.to_logits(self.norm(x))
 
     def read(
@@ -200,7 +202,7 @@ class DecoderOnly(nn.Module):
     def _make_rotations(self, positions: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
         """Return the rotation of queries and keys in each layer; here the same for all."""
         rotation = make_rotation(
-            positions, self._head_dim, **self.rope._asdict(), dtype=dtype
+            positions, self._get_head_dim(), **self.rope._asdict(), dtype=dtype
         )
         return [rotation] * len(self.layers)
 

@@ -1,6 +1,5 @@
-"""Multi-head latent attention, whose cache stores one short vector for each position. Derived in chapter 16."""
+"""Multi-head latent attention, whose cache stores one short vector for each position. Derived in chapter 18."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -159,13 +158,17 @@ class LatentAttention(nn.Module):
             if absorb is None:
                 absorb = cache is not None
             q, k, v = (self._absorb if absorb else self._expand)(q, q_turned, entries)
-            out = fused_attention(q, k, v, mask, is_causal=is_causal, enable_gqa=absorb)
+            # Absorbed queries are wider, but the right width for the scale is that of a head.
+            options = {
+                "is_causal": is_causal,
+                "enable_gqa": absorb,
+                "scale": (self.head_dim + self.d_rope) ** -0.5,
+            }
+            out = fused_attention(q, k, v, mask, **options)
         weights = None
         if need_weights is not False:
             indices = range(x.size(1)) if need_weights is True else need_weights
-            weights = weights_of_rows(
-                q, k, indices, mask, is_causal=is_causal, enable_gqa=absorb
-            )
+            weights = weights_of_rows(q, k, indices, mask, **options)
         if absorb:  # the latent is the first part of the average
             out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
         return self.out_proj(out.transpose(1, 2).flatten(2)), weights
@@ -183,8 +186,6 @@ class LatentAttention(nn.Module):
         self, q: Tensor, q_turned: Tensor, entries: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         q = torch.cat([q @ self._of_heads(self.k_up_proj), q_turned], dim=-1)
-        # Attention divides by the root of the width of q, but the right width is that of a head.
-        q = q * math.sqrt(q.size(-1) / (self.head_dim + self.d_rope))
         return q, entries, entries  # keys and values share their memory
 
     def _of_heads(self, up_proj: nn.Linear) -> Tensor:

@@ -60,8 +60,11 @@ class _MultiHeadBase(nn.Module):
             raise ValueError(f"sink ({sink!r}) must be None, 'zero' or 'learned'")
         check_probability(dropout, "dropout")
         d_kv = d_model // num_heads * num_kv_heads
+        self.d_in = d_in
+        self.d_memory = d_memory
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
+        self.head_dim = d_model // num_heads
         self.dropout = dropout
         self.q_proj = nn.Linear(d_in, d_model, bias=bias)
         self.k_proj = nn.Linear(d_memory, d_kv, bias=bias)
@@ -71,6 +74,7 @@ class _MultiHeadBase(nn.Module):
             nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
         )
         self.sink = sink
+        self.scale: float | None = None  # 1 / sqrt(D)
 
     def _project_queries(self, x: Tensor) -> Tensor:
         return self._split_heads(self.q_proj(x), self.num_heads)  # (B, H, T, D)
@@ -105,6 +109,7 @@ class _MultiHeadBase(nn.Module):
             "is_causal": is_causal,
             "sink": 0.0 if self.sink == "zero" else self.sink_scores,
             "enable_gqa": self.num_kv_heads != self.num_heads,
+            "scale": self.scale,
         }
         dropout_p = self.dropout if self.training else 0.0
         if need_weights is True:
@@ -303,7 +308,7 @@ class MultiHeadAttention(_MultiHeadBase):
             TypeError: if the mask is not boolean, the bias is not floating-point, the positions are not integers, or
                 ``need_weights`` is neither a bool nor indices.
         """
-        check_sequence(x, self.q_proj.in_features, "x", "d_in")
+        check_sequence(x, self.d_in, "x", "d_in")
         check_need_weights(need_weights, x.size(1))
         q = self._project_queries(x)  # (B, H, T, D)
         k, v = self._project_keys_and_values(x, x)  # (B, G, T, D)
@@ -325,13 +330,15 @@ class MultiHeadAttention(_MultiHeadBase):
         Raises:
             ValueError: if a size is below 1.
         """
-        weight = self.k_proj.weight
-        head_dim = weight.size(0) // self.num_kv_heads
+        # A quantised layer has no parameters; its output has the default type.
+        weight = next(
+            filter(Tensor.is_floating_point, self.k_proj.parameters()), torch.empty(0)
+        )
         return KeyValueCache(
             batch_size,
             self.num_kv_heads,
             max_len,
-            head_dim,
+            self.head_dim,
             dtype=autocast_dtype(weight),
             device=weight.device,
         )
@@ -340,7 +347,8 @@ class MultiHeadAttention(_MultiHeadBase):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Copy an ``nn.MultiheadAttention`` with its weights, type, device and mode.
 
-        ``add_zero_attn``, which adds a key and a value of zeros, becomes ``sink="zero"``.
+        The copy always reads (B, T, E). A module with ``batch_first=False``, PyTorch's default, reads (T, B, E): swap
+        these axes for the copy. ``add_zero_attn``, which adds a key and a value of zeros, becomes ``sink="zero"``.
 
         Raises:
             ValueError: if it uses ``add_bias_kv``, which this class lacks, or has other widths for keys and values.
@@ -419,7 +427,7 @@ class MultiHeadCrossAttention(_MultiHeadBase):
             ValueError: if a shape does not fit.
             TypeError: as :class:`MultiHeadAttention`.
         """
-        check_sequence(query, self.q_proj.in_features, "query", "d_in")
+        check_sequence(query, self.d_in, "query", "d_in")
         check_need_weights(need_weights, query.size(1))
         q = self._project_queries(query)  # (B, H, T, D)
         # Keys and values (B, G, S, D).
@@ -442,15 +450,16 @@ class MultiHeadCrossAttention(_MultiHeadBase):
             ValueError: if a shape does not fit.
         """
         value = memory if value is None else value
-        check_sequence(memory, self.k_proj.in_features, "memory", "d_memory")
-        check_sequence(value, self.v_proj.in_features, "value", "d_memory")
+        check_sequence(memory, self.d_memory, "memory", "d_memory")
+        check_sequence(value, self.d_memory, "value", "d_memory")
         return self._project_keys_and_values(memory, value)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadCrossAttention":
         """Copy an ``nn.MultiheadAttention`` with its weights, type, device and mode.
 
-        ``add_zero_attn`` becomes ``sink="zero"``, as in :meth:`MultiHeadAttention.from_torch`.
+        The copy always reads (B, T, E). ``add_zero_attn`` becomes ``sink="zero"``, as in
+        :meth:`MultiHeadAttention.from_torch`.
 
         Raises:
             ValueError: if it uses ``add_bias_kv`` or ``kdim != vdim``, which this class lacks.

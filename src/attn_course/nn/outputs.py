@@ -1,4 +1,4 @@
-"""The hidden states and weights of a model. Derived in chapter 17."""
+"""The hidden states and weights of a model. Derived in chapter 22."""
 
 from typing import NamedTuple
 

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,7 @@ from attn_course.functional.validation import (
     check_width,
 )
 from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
+from attn_course.nn.tied_logits import TiedLogits
 from attn_course.nn.torch_interop import (
     DECODER_PARTS,
     ENCODER_PARTS,
@@ -74,6 +75,7 @@ class FeedForward(nn.Module):
         super().__init__()
         check_sizes(d_model=d_model, d_ff=d_ff)
         check_probability(dropout, "dropout")
+        self.d_model = d_model
         self.up = nn.Linear(d_model, d_ff)
         self.down = nn.Linear(d_ff, d_model)
         self.dropout = nn.Dropout(dropout)
@@ -81,7 +83,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch E"]) -> Float[Tensor, "*batch E"]:
         """Apply the maps to each position of ``x`` (..., E)."""
-        check_width(x, self.up.in_features, "x", "d_model")
+        check_width(x, self.d_model, "x", "d_model")
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
@@ -379,7 +381,7 @@ class TransformerOptions:
         check_probability(self.dropout, "dropout")
 
 
-class Transformer(nn.Module):
+class Transformer(TiedLogits):
     r"""A translator: the encoder reads the source, and the decoder scores the next tokens of the target.
 
     The input of both is token embeddings times $\sqrt{E}$ plus sinusoidal positions, and the output is logits (Vaswani
@@ -409,6 +411,8 @@ class Transformer(nn.Module):
         >>> logits.shape, weights.cross.shape
         (torch.Size([2, 5, 90]), torch.Size([2, 2, 2, 5, 7]))
     """
+
+    _tied_table = "tgt_embed"
 
     def __init__(
         self,
@@ -450,17 +454,14 @@ class Transformer(nn.Module):
         self.to_logits = nn.Linear(d_model, tgt_vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
         # The sizes determine this table, so it is not stored with the weights.
-        self.register_buffer(
-            "positions", make_sinusoidal_positions(self.max_len, d_model), persistent=False
-        )
+        self.register_buffer("positions", self._make_positions(), persistent=False)
+        self.register_load_state_dict_post_hook(_restore_positions)
         self._reset_parameters()
         if options.tie_weights:
             self.to_logits.weight = self.tgt_embed.weight
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        # After ``to_empty``, the memory of the table is uninitialised.
-        self.positions.copy_(make_sinusoidal_positions(self.max_len, self.d_model))
+    def _make_positions(self) -> Tensor:
+        return make_sinusoidal_positions(self.max_len, self.d_model)
 
     def _reset_parameters(self) -> None:
         for name, parameter in self.named_parameters():
@@ -728,6 +729,12 @@ class Transformer(nn.Module):
             encoder.norm = copy.deepcopy(self.encoder_norm)
             decoder.norm = copy.deepcopy(self.decoder_norm)
         return theirs.train(self.training)
+
+
+def _restore_positions(model: Transformer, _: object) -> None:
+    """Compute the positions again, because ``to_empty`` leaves them uninitialised, and ``assign=True`` on meta."""
+    weight = next(model.parameters())
+    model.positions = model._make_positions().to(weight.device, weight.dtype)
 
 
 # -- Checks of inputs --------------------------------------------------------------------------------

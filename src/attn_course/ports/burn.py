@@ -1,4 +1,4 @@
-"""The multi-head attention of the Rust framework Burn. Derived in chapter 14.
+"""The multi-head attention of the Rust framework Burn. Derived in chapter 24.
 
 Burn is a deep-learning framework written in Rust (https://github.com/tracel-ai/burn). This module is a port of
 three files in their version of 2026-08-21: ``mha.rs`` and ``mask.rs`` in ``crates/burn-nn/src/modules/attention``, and
