@@ -88,15 +88,24 @@ echo "Installing the packages of requirements.txt in .venv; the first time this 
 [ ! -f "$ready" ] || pwd >"$ready"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 export PIP_RETRIES="${PIP_RETRIES:-2}"
+# Under LC_ALL=C, pip cannot write the name of a folder with other letters than English ones. Python replaces LC_CTYPE=C
+# by a locale with UTF-8; PYTHONUTF8=1 is not enough before Python 3.13, which reads .pth files in UTF-8.
+unset LC_ALL
+export LC_CTYPE=C
 # Most modules are never imported, so compiling all of them now would only take time.
 install() {
-    .venv/bin/python -m pip install --quiet --no-compile "$@" || fail "the packages could not be installed; pip says why above." \
+    .venv/bin/python -m pip install --quiet --no-compile "$@"
+}
+{ install --requirement requirements.txt && install --no-deps --requirement requirements-no-deps.txt; } ||
+    fail "the packages could not be installed; pip says why above." \
         "This needs a network and about 3 GB of free disk space (more with CUDA), also for temporary files." \
         "The same command goes on where it stopped."
-}
-install --requirement requirements.txt
-install --no-deps --requirement requirements-no-deps.txt
-install --no-deps --no-build-isolation --editable .
+install --no-deps --no-build-isolation --editable . ||
+    fail "the packages are installed, but this folder's own package is not; pip says why above, and it needed no network."
+# A path relative to the .pth file has no letter that another locale could not read; Python would not even start.
+for link in .venv/lib/python3*/site-packages/__editable__.attn_course-*.pth; do
+    [ ! -e "$link" ] || echo ../../../../src >"$link"
+done
 # Matplotlib lists the fonts now, because it would say so in the first notebook.
 .venv/bin/python -c "import matplotlib.font_manager" >/dev/null 2>&1 || true
 printf '%s\n' "$wanted" >"$ready"

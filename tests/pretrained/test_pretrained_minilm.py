@@ -127,6 +127,47 @@ def test_a_single_string_is_refused_as_a_list_of_texts(call, ours):
         getattr(ours, call)([])
 
 
+class Series:
+    """Iterates in its own order and finds elements by label, as a pandas Series does after ``sort_values``."""
+
+    def __init__(self, values, labels):
+        self.values, self.places = values, {label: n for n, label in enumerate(labels)}
+
+    def __len__(self):
+        return len(self.values)
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __getitem__(self, label):
+        return self.values[self.places[label]]
+
+
+@pytest.mark.bad_input  # the stand-in is no Sequence
+def test_vectors_come_in_the_order_of_a_series_whatever_its_labels(ours):
+    expected = ours.embed(ENGLISH)
+    for labels in ([2, 0, 1], [7, 5, 9]):
+        assert_same(ours.embed(Series(ENGLISH, labels)), expected)
+        assert_same(ours.similarity(Series(ENGLISH, labels), ENGLISH), expected @ expected.T)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("call", ["batch", "read", "embed", "similarity", "forward"])
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_text_is_named(call, missing, ours):
+    with pytest.raises(TypeError, match=rf"^texts\[1\] \({missing}\) must be a string, not (NoneType|float)$"):
+        getattr(ours, call)(["a", missing])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("call", ["embed", "similarity"])
+def test_an_encoder_in_training_mode_is_refused(call, ours):
+    encoder = copy.deepcopy(ours).train()
+    with pytest.raises(ValueError, match=r"the encoder is in training mode, .* call encoder.eval\(\) first"):
+        getattr(encoder, call)(ENGLISH)
+    assert_same(getattr(encoder.eval(), call)(ENGLISH), getattr(ours, call)(ENGLISH))
+
+
 @pytest.mark.bad_input
 def test_a_batch_holds_at_least_one_sentence(ours):
     with pytest.raises(ValueError, match=r"batch_size \(0\) must be at least 1"):

@@ -438,55 +438,96 @@ def test_a_size_that_the_config_does_not_say_is_named(name, tmp_path):
 # -- The hub -----------------------------------------------------------------------------------------
 
 
+class Hub:
+    """A folder in place of the hub, and the files that were fetched from it."""
+
+    def __init__(self, remote, local):
+        self.remote, self.local, self.fetched, self.asked = remote, local, [], set()
+
+    def snapshot_download(self, name, revision=None, allow_patterns=None):
+        from huggingface_hub.utils import filter_repo_objects
+
+        self.asked.add((name, revision))
+        names = [path.relative_to(self.remote).as_posix() for path in self.remote.rglob("*") if path.is_file()]
+        for file in filter_repo_objects(names, allow_patterns=allow_patterns):
+            target = self.local / file
+            if not target.exists():
+                self.fetched.append(file)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes((self.remote / file).read_bytes())
+        return str(self.local)
+
+
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A folder instead of the hub; what was asked of it."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    asked = {}
-
-    def snapshot_download(name, **options):
-        asked.update(options, name=name)
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return asked
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    remote.mkdir()
+    local.mkdir()
+    hub = Hub(remote, local)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
+    return hub
 
 
 @torch.no_grad()
-def test_a_model_comes_from_the_hub_by_its_name(hub, tmp_path):
-    ours = save_bert(tmp_path)
+def test_a_model_comes_from_the_hub_by_its_name(hub):
+    ours = save_bert(hub.remote)
     theirs = load_from_hub("someone/some-bert", revision="refs/pr/1", dtype=torch.float64)
-    assert (hub["name"], hub["revision"]) == ("someone/some-bert", "refs/pr/1")
+    assert hub.asked == {("someone/some-bert", "refs/pr/1")}
     assert theirs.token_embed.weight.dtype == torch.float64
     assert_close(theirs.float()(IDS).hidden[-1], ours(IDS).hidden[-1])
 
 
-def test_no_executable_file_is_downloaded(hub, tmp_path):
-    from huggingface_hub.utils import filter_repo_objects
+NOT_READ = [
+    "pytorch_model.bin",
+    "modeling_x.py",
+    "tf_model.h5",
+    "original/config.json",
+    "original/model.safetensors",
+    "metal/model-00001-of-00002.safetensors",
+    "onnx/tokenizer.json",
+]
 
-    save_bert(tmp_path)
+
+def test_only_files_that_are_read_are_fetched(hub):
+    save_bert(hub.remote)
+    tokenizers = {"tokenizer.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm"}
+    for name in (*NOT_READ, *tokenizers, "model.fp16.safetensors", "model-00001-of-00002.safetensors"):
+        (hub.remote / name).parent.mkdir(exist_ok=True)
+        (hub.remote / name).write_bytes(b"")
+    assert download("someone/some-bert") == hub.local
+    assert set(hub.fetched) == tokenizers | {"config.json", "model.safetensors"}
+
+
+def test_shards_are_fetched_as_they_are_listed(hub):
+    save_bert(hub.remote)
+    tensors = read_weights(hub.remote)
+    (hub.remote / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {f"part{i}.safetensors": {name: tensors[name] for name in names[i::2]} for i in range(2)}
+    index = save_shards(hub.remote, parts)
+    for name in (*NOT_READ, "consolidated.safetensors"):
+        (hub.remote / name).parent.mkdir(exist_ok=True)
+        (hub.remote / name).write_bytes(b"")
     load_from_hub("someone/some-bert")
-    wanted = {
-        "config.json",
-        "tokenizer_config.json",
-        "sentence_bert_config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "model-00001-of-00002.safetensors",
-        "model.safetensors.index.json",
-        "tokenizer.json",
-        "vocab.txt",
-        "source.spm",
-        "vocab.json",
-        "target_vocab.json",
-    }
-    others = {"pytorch_model.bin", "pytorch_model.bin.index.json", "modeling_x.py", "tf_model.h5", "rust_model.ot"}
-    assert set(filter_repo_objects(wanted | others, allow_patterns=hub["allow_patterns"])) == wanted
+    assert hub.fetched[0] == "config.json"
+    assert set(hub.fetched) == {"config.json", index.name, *parts}
 
 
-def test_a_model_that_is_only_there_as_a_pickle_is_refused_with_a_way_out(hub, tmp_path):
-    save_bert(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "config", [{"model_type": "deberta"}, {**SIZES, "is_decoder": True}, {**SIZES, "hidden_size": 0}], ids=str
+)
+def test_a_config_that_is_refused_is_the_only_file_that_is_fetched(config, hub):
+    save_bert(hub.remote, config)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        load_from_hub("someone/some-bert")
+    assert hub.fetched == ["config.json"]
+
+
+def test_a_model_that_is_only_there_as_a_pickle_is_refused_with_a_way_out(hub):
+    save_bert(hub.remote)
+    (hub.remote / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"^someone/some-bert has no safetensors on the hub, .* refs/pr/1"):
         download("someone/some-bert")
 

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 import pytest
+import setuptools
 import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -61,6 +63,7 @@ case "$*" in
     *version_info*) exit 0 ;;
     *ensurepip*) exit {ensurepip} ;;
     "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo "venv" >>log ;;
+    "-m pip"*--editable*) echo "pip $*" >>log; [ ! -e no-network ] && [ ! -e no-editable ] ;;
     "-m pip"*) echo "pip $*" >>log; [ ! -e no-network ] ;;
     *) exit 0 ;;
 esac
@@ -124,6 +127,41 @@ def test_an_installation_that_failed_says_what_it_needs_and_goes_on(clone, tmp_p
     assert setup(clone, PYTHON=python).returncode == 0
     assert (clone / ".venv" / ".ready").exists()
     assert made(clone) == ("3.12.1", 1)
+
+
+def test_a_failure_of_this_folder_s_own_package_does_not_blame_the_network(clone, tmp_path):
+    (clone / "no-editable").touch()
+    run = setup(clone, PYTHON=stand_in(tmp_path))
+    assert (run.returncode, run.stderr.count("\n")) == (1, 1)
+    assert "the packages are installed, but this folder's own package is not" in run.stderr
+    assert "disk" not in run.stderr
+    assert not (clone / ".venv" / ".ready").exists()
+
+
+def test_a_folder_with_a_foreign_name_is_installed_and_imported_in_the_c_locale(tmp_path):
+    folder = tmp_path / "Télé chargé"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "src" / "attn_course").mkdir(parents=True)
+    (folder / "src" / "attn_course" / "__init__.py").touch()
+    (folder / "pyproject.toml").write_text('[project]\nname = "attn_course"\nversion = "1"\n', "utf-8")
+    shutil.copy(ROOT / "scripts" / "setup.sh", folder / "scripts")
+    for name in ("requirements.txt", "requirements-no-deps.txt"):
+        (folder / name).touch()
+    # The setuptools that is installed here is lent to the new .venv, so that no network is needed.
+    subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
+    (site_packages,) = (folder / ".venv").glob("lib/python*/site-packages")
+    for path in site_packages.glob("setuptools*"):
+        shutil.rmtree(path)
+    for path in Path(setuptools.__file__).parents[1].glob("setuptools*"):
+        (site_packages / path.name).symlink_to(path)
+    (folder / ".venv" / ".ready").write_text(f"{folder}\n", "utf-8")
+    run = setup(folder, LC_ALL="C")
+    assert run.returncode == 0, run.stderr
+    imported = subprocess.run(
+        [folder / ".venv" / "bin" / "python", "-c", "import attn_course; print(ascii(attn_course.__file__))"],
+        env={**os.environ, "LC_ALL": "C"}, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert imported.stdout.strip() == ascii(str(folder / "src" / "attn_course" / "__init__.py"))
 
 
 def test_another_python_makes_another_venv_and_an_unusable_one_is_refused(clone, tmp_path):
@@ -215,7 +253,7 @@ def test_workflows_run_the_commands_of_the_makefile():
         assert any("make " in command or ".ci/run" in command for command in commands) or "deploy" in path.name
         for job in workflow["jobs"].values():
             assert all({"run", "uses"} & set(step) for step in job["steps"])
-    for command in ("types", "test", "seeds", "machines", "accelerator", "gpu"):
+    for command in ("types", "test", "seeds", "machines", "accelerator", "triton", "gpu"):
         assert f"make {command}" in called, f"nobody runs make {command}"
 
 

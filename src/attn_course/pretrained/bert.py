@@ -1,4 +1,4 @@
-"""BERT: a post-norm encoder made of the course's layers, with published weights. Derived in chapter 17."""
+"""BERT: a post-norm encoder made of the course's layers, with published weights. Derived in chapter 22."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from attn_course.functional.positions import learned_positions
 from attn_course.functional.validation import check_is_flag
 from attn_course.nn.outputs import ModelOutput
 from attn_course.nn.transformer import EncoderLayer
-from attn_course.pretrained.config import read_config
+from attn_course.pretrained.config import HFConfig, read_config
 from attn_course.pretrained.weight_map import load_weight_map, optional_prefix
 from attn_course.pretrained.weights import read_weights
 
@@ -133,6 +133,26 @@ class Bert(nn.Module):
         return ModelOutput(tuple(hidden), torch.stack(weights) if need_weights else None)
 
 
+def build_bert(config: HFConfig, *, pooler: bool = False) -> Bert:
+    """Build a BERT with random weights from its config, or refuse what :class:`Bert` does not have."""
+    config.must_be(
+        position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
+    )
+    return Bert(
+        config.size("vocab_size"),
+        d_model=config.size("hidden_size"),
+        num_heads=config.size("num_attention_heads"),
+        num_layers=config.size("num_hidden_layers"),
+        d_ff=config.size("intermediate_size"),
+        max_len=config.size("max_position_embeddings"),
+        num_types=config.size("type_vocab_size"),
+        activation=config.activation("hidden_act"),
+        norm_eps=config.number("layer_norm_eps"),
+        dropout=config.number("hidden_dropout_prob"),
+        pooler=pooler,
+    )
+
+
 def load_bert(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Bert:
     """Build a BERT from the ``config.json`` and the weights of a folder, in evaluation mode.
 
@@ -148,23 +168,9 @@ def load_bert(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Bert
             damaged, or do not fit.
     """
     config = read_config(folder, "bert")
-    config.must_be(
-        position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
-    )
     tensors = {_new_name(name): tensor for name, tensor in read_weights(folder).items()}
-    model = Bert(
-        config["vocab_size"],
-        d_model=config["hidden_size"],
-        num_heads=config["num_attention_heads"],
-        num_layers=config["num_hidden_layers"],
-        d_ff=config["intermediate_size"],
-        max_len=config["max_position_embeddings"],
-        num_types=config["type_vocab_size"],
-        activation=config.activation("hidden_act", "gelu"),
-        norm_eps=config.get("layer_norm_eps", 1e-12),
-        dropout=config.get("hidden_dropout_prob", 0.1),
-        pooler=any("pooler.dense." in name for name in tensors),
-    ).to(dtype)
+    pooler = any("pooler.dense." in name for name in tensors)
+    model = build_bert(config, pooler=pooler).to(dtype)
     names = optional_prefix(BERT_NAMES, "bert.", tensors)
     if model.pooler is None:
         names = {theirs: ours for theirs, ours in names.items() if ours != "pooler"}

@@ -1,4 +1,4 @@
-"""Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder that is built from a config.json. Derived in chapter 17."""
+"""Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder that is built from a config.json. Derived in chapter 22."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ class ConfiguredAttention(MultiHeadAttention):
         sink: as in :class:`~attn_course.MultiHeadAttention`.
         qk_norm_eps: normalise each head's queries and keys before they are turned, so that no score grows with the
             projections, adding this to the mean square (Henry et al. 2020, arXiv:2010.04245).
-        scale: what the scores are multiplied by, in place of $1/\sqrt{D}$.
+        scale: as in :func:`~attn_course.attention`.
         softcap: as in :func:`~attn_course.attention`.
         window: how many keys a query sees, its own included, and none of the future: a *local* layer.
 
@@ -97,8 +97,7 @@ class ConfiguredAttention(MultiHeadAttention):
             nn.Identity() if qk_norm_eps is None else nn.RMSNorm(head_dim, eps=qk_norm_eps)
             for _ in range(2)
         )
-        # Whoever computes scores divides them by the root of D.
-        self.q_factor = 1.0 if scale is None else scale * head_dim**0.5
+        self.scale = scale
         self.softcap = softcap
         self.window = window
 
@@ -125,7 +124,7 @@ class ConfiguredAttention(MultiHeadAttention):
         )
 
     def _project_queries(self, x: Tensor) -> Tensor:
-        return self.q_norm(super()._project_queries(x)) * self.q_factor
+        return self.q_norm(super()._project_queries(x))
 
     def _project_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         k, v = super()._project_keys_and_values(key, value)
@@ -161,6 +160,7 @@ class ConfiguredAttention(MultiHeadAttention):
             bias=bias,
             sink=0.0 if self.sink == "zero" else self.sink_scores,
             enable_gqa=True,
+            scale=self.scale,
             softcap=self.softcap,
         )
         if need_weights is False:
@@ -322,7 +322,7 @@ class ConfiguredDecoder(DecoderOnly):
     def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
         ropes = [layer.rope for layer in self.layers]
         made = {
-            rope: make_rotation(places, self._head_dim, **rope._asdict(), dtype=dtype)
+            rope: make_rotation(places, self._get_head_dim(), **rope._asdict(), dtype=dtype)
             for rope in set(ropes)
         }
         return [made[rope] for rope in ropes]
@@ -337,25 +337,25 @@ class _Family(NamedTuple):
     scales_embedding: bool = False
     keeps_gains_less_one: bool = False
     has_experts: bool = False
-    activation: tuple[str, str] = ("hidden_act", "silu")
-    """The line that names it, and which it is where there is no such line."""
-    tied: bool = False
+    activation: str = "hidden_act"
+    """The line that names it."""
     one_global_of: int | None = None
     """Where the layers have no types of their own: every so many, the last is global."""
+    reads_pattern: bool = False
+    """Whether the line sliding_window_pattern replaces this number."""
 
 
 _GEMMA = _Family(
     norm_after=True,
     scales_embedding=True,
     keeps_gains_less_one=True,
-    activation=("hidden_activation", "gelu_pytorch_tanh"),
-    tied=True,
+    activation="hidden_activation",
     one_global_of=2,
 )
 _FAMILIES = {
     "qwen3": _Family(qk_norm=True),
     "gemma2": _GEMMA,
-    "gemma3_text": _GEMMA._replace(qk_norm=True, one_global_of=6),
+    "gemma3_text": _GEMMA._replace(qk_norm=True, one_global_of=6, reads_pattern=True),
     "gpt_oss": _Family(sink="learned", has_experts=True, one_global_of=2),
 }
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
@@ -376,6 +376,14 @@ def load_configured(
             the weights are a pickle, damaged, or do not fit.
     """
     config = read_config(folder)
+    model = build_configured(config).to(dtype)
+    names = _make_names(model, _FAMILIES[config["model_type"]])
+    load_decoder_weights(model, folder, names, "model.")
+    return model.eval()
+
+
+def build_configured(config: HFConfig) -> ConfiguredDecoder:
+    """Build a decoder with random weights from its config, or refuse what :class:`ConfiguredDecoder` does not have."""
     name = config.get("model_type")
     if name not in _FAMILIES:
         raise ValueError(
@@ -387,15 +395,15 @@ def load_configured(
         use_bidirectional_attention=False,
         quantization_config=None,
     )
-    if name != "gemma2":
-        config.must_be(attn_logit_softcapping=None)
+    for line in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if line not in config.defaults:
+            config.must_be(**{line: None})
     if family.has_experts:
         config.must_be(hidden_act="silu")
-    tied = config.get("tie_word_embeddings", family.tied)
-    d_model, norm_eps = config["hidden_size"], config["rms_norm_eps"]
-    model = ConfiguredDecoder(
+    d_model, norm_eps = config.size("hidden_size"), config.number("rms_norm_eps")
+    return ConfiguredDecoder(
         (_ScaledEmbedding if family.scales_embedding else nn.Embedding)(
-            config["vocab_size"], d_model
+            config.size("vocab_size"), d_model
         ),
         [
             ConfiguredLayer(
@@ -409,63 +417,77 @@ def load_configured(
             for layer_type in _read_layer_types(config, family)
         ],
         nn.RMSNorm(d_model, eps=norm_eps),
-        max_len=config["max_position_embeddings"],
-        tie_weights=tied,
-        softcap=config.get("final_logit_softcapping"),
-    ).to(dtype)
-    load_decoder_weights(model, folder, _make_names(model, family), "model.")
-    return model.eval()
+        max_len=config.size("max_position_embeddings"),
+        tie_weights=config.flag("tie_word_embeddings"),
+        softcap=_read_softcap(config, "final_logit_softcapping"),
+    )
+
+
+def _read_softcap(config: HFConfig, name: str) -> float | None:
+    """Return a cap; None if the line is null, or if the architecture has no such line."""
+    if name not in config.defaults or config[name] is None:
+        return None
+    return config.number(name)
 
 
 def _make_attention(
     config: HFConfig, family: _Family, layer_type: str
 ) -> ConfiguredAttention:
-    d_model, num_heads = config["hidden_size"], config["num_attention_heads"]
-    window = None
-    if layer_type == _LOCAL and not (window := config.get("sliding_window")):
-        raise ValueError(
-            f"{config.path} has sliding_window {window!r} and a layer of type {_LOCAL!r}, which needs one"
-        )
-    to_the = config.get("query_pre_attn_scalar")
+    d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
+    window = scale = None
+    if layer_type == _LOCAL:
+        if "use_sliding_window" in config.defaults and not config.flag(
+            "use_sliding_window"
+        ):
+            raise ValueError(
+                f"{config.path} has use_sliding_window False, and a layer of type {_LOCAL!r}, which needs a window"
+            )
+        window = config.size("sliding_window")
+    if "query_pre_attn_scalar" in config.defaults:
+        scale = config.number("query_pre_attn_scalar", positive=True) ** -0.5
     return ConfiguredAttention(
         d_model,
         num_heads,
-        config.get("num_key_value_heads") or num_heads,
-        config.get("head_dim") or d_model // num_heads,
-        bias=config.get("attention_bias", False),
+        config.size("num_key_value_heads", if_null=num_heads),
+        config.size("head_dim", if_null=d_model // num_heads),
+        bias=config.flag("attention_bias"),
         sink=family.sink,
-        qk_norm_eps=config["rms_norm_eps"] if family.qk_norm else None,
-        scale=None if to_the is None else to_the**-0.5,
-        softcap=config.get("attn_logit_softcapping"),
+        qk_norm_eps=config.number("rms_norm_eps") if family.qk_norm else None,
+        scale=scale,
+        softcap=_read_softcap(config, "attn_logit_softcapping"),
         window=window,
     )
 
 
 def _make_feed_forward(config: HFConfig, family: _Family) -> nn.Module:
-    d_model, d_ff = config["hidden_size"], config["intermediate_size"]
+    d_model, d_ff = config.size("hidden_size"), config.size("intermediate_size")
     if family.has_experts:
         return Experts(
             d_model,
             d_ff,
-            config["num_local_experts"],
-            config["num_experts_per_tok"],
-            alpha=config.get("swiglu_alpha", 1.702),
-            limit=config.get("swiglu_limit", 7.0),
+            config.size("num_local_experts"),
+            config.size("num_experts_per_tok"),
+            alpha=config.number("swiglu_alpha"),
+            limit=config.number("swiglu_limit"),
         )
-    return GatedFeedForward(d_model, d_ff, activation=config.activation(*family.activation))
+    return GatedFeedForward(d_model, d_ff, activation=config.activation(family.activation))
 
 
 def _read_layer_types(config: HFConfig, family: _Family) -> list[str]:
-    num_layers, types = config["num_hidden_layers"], config.get("layer_types")
+    num_layers, types = config.size("num_hidden_layers"), config.get("layer_types")
     if types is None:  # an older file
-        first_local, period = 0, config.get("sliding_window_pattern", family.one_global_of)
+        first_local, period = 0, family.one_global_of
+        if family.reads_pattern and "sliding_window_pattern" in config:
+            period = config.size("sliding_window_pattern")
         if period is None:
-            local = config.get("use_sliding_window", False)
-            first_local = config["max_window_layers"] if local else num_layers
+            local = config.flag("use_sliding_window")
+            first_local = config.number("max_window_layers") if local else num_layers
         types = [
             _LOCAL if i >= first_local and (period is None or (i + 1) % period) else _GLOBAL
             for i in range(num_layers)
         ]
+    if not isinstance(types, list):
+        raise ValueError(f"{config.path} has layer_types {types!r}, which must be a list")
     if len(types) != num_layers:
         raise ValueError(
             f"{config.path} has num_hidden_layers {num_layers}, and layer_types for {len(types)}"

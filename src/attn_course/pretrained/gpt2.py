@@ -1,4 +1,4 @@
-"""GPT-2: the course's language model with learned positions and published weights. Derived in chapter 17."""
+"""GPT-2: the course's language model with learned positions and published weights. Derived in chapter 22."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.transformer import EncoderLayer
-from attn_course.pretrained.config import gelu_by_tanh, read_config
+from attn_course.pretrained.config import HFConfig, gelu_by_tanh, read_config
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
@@ -101,6 +101,28 @@ class GPT2(DecoderOnly):
         )
 
 
+def build_gpt2(config: HFConfig) -> GPT2:
+    """Build a GPT-2 with random weights from its config, or refuse what :class:`GPT2` does not have."""
+    config.must_be(
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=False,
+        add_cross_attention=False,
+    )
+    d_model = config.size("n_embd")
+    return GPT2(
+        config.size("vocab_size"),
+        d_model=d_model,
+        num_heads=config.size("n_head"),
+        num_layers=config.size("n_layer"),
+        d_ff=config.size("n_inner", if_null=4 * d_model),
+        max_len=config.size("n_positions"),
+        activation=config.activation("activation_function"),
+        norm_eps=config.number("layer_norm_epsilon"),
+        tie_weights=config.flag("tie_word_embeddings"),
+        dropout=config.number("resid_pdrop"),
+    )
+
+
 def load_gpt2(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> GPT2:
     """Build a GPT-2 from the ``config.json`` and the weights of a folder, in evaluation mode.
 
@@ -113,25 +135,7 @@ def load_gpt2(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> GPT2
         ValueError: if the config asks for what :class:`GPT2` does not have, or the weights are a pickle,
             damaged, or do not fit.
     """
-    config = read_config(folder, "gpt2")
-    config.must_be(
-        scale_attn_weights=True,
-        scale_attn_by_inverse_layer_idx=False,
-        add_cross_attention=False,
-    )
-    tied = config.get("tie_word_embeddings", True)
-    model = GPT2(
-        config["vocab_size"],
-        d_model=config["n_embd"],
-        num_heads=config["n_head"],
-        num_layers=config["n_layer"],
-        d_ff=config.get("n_inner") or 4 * config["n_embd"],
-        max_len=config["n_positions"],
-        activation=config.activation("activation_function", "gelu_new"),
-        norm_eps=config.get("layer_norm_epsilon", 1e-5),
-        tie_weights=tied,
-        dropout=config.get("resid_pdrop", 0.1),
-    ).to(dtype)
+    model = build_gpt2(read_config(folder, "gpt2")).to(dtype)
     # Their causal masks, kept among the weights.
     masks = ["*h.*.attn.bias", "*h.*.attn.masked_bias"]
     load_decoder_weights(model, folder, GPT2_NAMES, "transformer.", ignore=masks)

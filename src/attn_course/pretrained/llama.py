@@ -1,5 +1,5 @@
 """Llama: rotary positions, grouped-query attention, RMSNorm and SwiGLU, with published weights. Derived in chapter
-17."""
+22."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from attn_course.caching import Cache
 from attn_course.functional.positions import Rope, Rotation
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.multi_head_attention import MultiHeadAttention
-from attn_course.pretrained.config import read_config, read_rope
+from attn_course.pretrained.config import HFConfig, read_config, read_rope
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
@@ -211,6 +211,26 @@ class Llama(DecoderOnly):
         )
 
 
+def build_llama(config: HFConfig) -> Llama:
+    """Build a Llama with random weights from its config, or refuse what :class:`Llama` does not have."""
+    d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
+    config.must_be(attention_bias=False, mlp_bias=False, head_dim=d_model // num_heads)
+    return Llama(
+        config.size("vocab_size"),
+        d_model=d_model,
+        num_heads=num_heads,
+        num_kv_heads=config.size("num_key_value_heads", if_null=num_heads),
+        num_layers=config.size("num_hidden_layers"),
+        d_ff=config.size("intermediate_size"),
+        max_len=config.size("max_position_embeddings"),
+        rope=read_rope(config),
+        norm_eps=config.number("rms_norm_eps"),
+        activation=config.activation("hidden_act"),
+        tie_weights=config.flag("tie_word_embeddings"),
+        dropout=config.number("attention_dropout"),
+    )
+
+
 def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Llama:
     """Build a Llama from the ``config.json`` and the weights of a folder, in evaluation mode.
 
@@ -223,30 +243,9 @@ def load_llama(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Lla
         ValueError: if the config asks for what :class:`Llama` does not have, such as biases,
             or the weights are a pickle, damaged, or do not fit.
     """
-    config = read_config(folder, "llama")
-    num_heads = config["num_attention_heads"]
-    config.must_be(
-        attention_bias=False,
-        mlp_bias=False,
-        head_dim=config["hidden_size"] // num_heads,
-    )
-    num_kv_heads = config.get("num_key_value_heads") or num_heads
-    tied = config.get("tie_word_embeddings", False)
-    model = Llama(
-        config["vocab_size"],
-        d_model=config["hidden_size"],
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        num_layers=config["num_hidden_layers"],
-        d_ff=config["intermediate_size"],
-        max_len=config["max_position_embeddings"],
-        rope=read_rope(config),
-        norm_eps=config.get("rms_norm_eps", 1e-6),
-        activation=config.activation("hidden_act", "silu"),
-        tie_weights=tied,
-        dropout=config.get("attention_dropout", 0.0),
-    ).to(dtype)
-    names = make_llama_names(num_heads, num_kv_heads)
+    model = build_llama(read_config(folder, "llama")).to(dtype)
+    heads = model.layers[0].self_attention
+    names = make_llama_names(heads.num_heads, heads.num_kv_heads)
     speeds = ["*.rotary_emb.inv_freq"]  # made from the config, yet kept in older files
     load_decoder_weights(model, folder, names, "model.", ignore=speeds)
     return model.eval()

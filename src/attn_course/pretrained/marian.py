@@ -1,4 +1,4 @@
-"""Marian: the original Transformer with swish, and the weights of published translators. Derived in chapter 17."""
+"""Marian: the original Transformer with swish, and the weights of published translators. Derived in chapter 22."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from attn_course.nn.transformer import (
     Transformer,
     TransformerOptions,
 )
-from attn_course.pretrained.config import read_config
+from attn_course.pretrained.config import HFConfig, read_config
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
 
@@ -120,9 +120,53 @@ class Marian(Transformer):
             self.src_embed = self.tgt_embed
         self.to_logits = nn.Linear(d_model, tgt_vocab_size)
         self.to_logits.weight = self.tgt_embed.weight
+
+    def _make_positions(self) -> Tensor:
         # All sines in front of all cosines, instead of in turn.
-        pairs = self.positions.unflatten(1, (-1, 2))  # (max_len, E/2, 2)
-        self.register_buffer("positions", pairs.mT.flatten(1), persistent=False)
+        pairs = super()._make_positions().unflatten(1, (-1, 2))  # (max_len, E/2, 2)
+        return pairs.mT.flatten(1)
+
+    @classmethod
+    def from_torch(
+        cls, module: nn.Transformer, *args: object, **kwargs: object
+    ) -> Transformer:
+        """Refuse: an nn.Transformer is a :class:`~attn_course.Transformer`."""
+        raise ValueError(
+            "use Transformer.from_torch: an nn.Transformer has no embeddings and no logits, so it is no Marian"
+        )
+
+
+def build_marian(config: HFConfig) -> Marian:
+    """Build a Marian with random weights from its config, or refuse what :class:`Marian` does not have."""
+    config.must_be(
+        scale_embedding=True,
+        tie_word_embeddings=True,
+        static_position_embeddings=True,
+        normalize_before=False,
+        normalize_embedding=False,
+        add_final_layer_norm=False,
+    )
+    if config.get("scale_embedding") is None:
+        raise ValueError(
+            f"{config.path} does not say scale_embedding, which would mean False; "
+            "our modules have only True"
+        )
+    src_vocab_size = config.size("vocab_size")
+    return Marian(
+        src_vocab_size,
+        config.size("decoder_vocab_size", if_null=src_vocab_size),
+        d_model=config.size("d_model"),
+        num_encoder_heads=config.size("encoder_attention_heads"),
+        num_decoder_heads=config.size("decoder_attention_heads"),
+        num_encoder_layers=config.size("encoder_layers"),
+        num_decoder_layers=config.size("decoder_layers"),
+        d_ff_encoder=config.size("encoder_ffn_dim"),
+        d_ff_decoder=config.size("decoder_ffn_dim"),
+        max_len=config.size("max_position_embeddings"),
+        share_embeddings=config.flag("share_encoder_decoder_embeddings"),
+        activation=config.activation("activation_function"),
+        dropout=config.number("dropout"),
+    )
 
 
 def load_marian(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Marian:
@@ -137,39 +181,10 @@ def load_marian(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Ma
         ValueError: if the config asks for what :class:`Marian` does not have, or the weights are a pickle,
             damaged, or do not fit.
     """
-    config = read_config(folder, "marian")
-    config.must_be(
-        scale_embedding=True,
-        tie_word_embeddings=True,
-        static_position_embeddings=True,
-        normalize_before=False,
-        normalize_embedding=False,
-        add_final_layer_norm=False,
-    )
-    if config.get("scale_embedding") is None:
-        raise ValueError(
-            f"{config.path} does not say scale_embedding, which would mean False; "
-            "our modules have only True"
-        )
-    shared = config.get("share_encoder_decoder_embeddings", True)
-    model = Marian(
-        config["vocab_size"],
-        config.get("decoder_vocab_size") or config["vocab_size"],
-        d_model=config["d_model"],
-        num_encoder_heads=config["encoder_attention_heads"],
-        num_decoder_heads=config["decoder_attention_heads"],
-        num_encoder_layers=config["encoder_layers"],
-        num_decoder_layers=config["decoder_layers"],
-        d_ff_encoder=config["encoder_ffn_dim"],
-        d_ff_decoder=config["decoder_ffn_dim"],
-        max_len=config["max_position_embeddings"],
-        share_embeddings=shared,
-        activation=config.activation("activation_function", "gelu"),
-        dropout=config.get("dropout", 0.1),
-    ).to(dtype)
+    model = build_marian(read_config(folder, "marian")).to(dtype)
     names = dict(MARIAN_NAMES)
     encoder, decoder = (f"model.{part}.embed_tokens" for part in ("encoder", "decoder"))
-    if shared:
+    if model.src_embed is model.tgt_embed:
         ties = {"model.shared.weight": [f"{encoder}.weight", f"{decoder}.weight"]}
         ties["model.shared.weight"].append("lm_head.weight")
     else:

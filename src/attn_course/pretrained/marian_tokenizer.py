@@ -1,4 +1,4 @@
-"""The tokenizer of a Marian model: SentencePiece pieces with ids from a list. Used from chapter 17 on."""
+"""The tokenizer of a Marian model: SentencePiece pieces with ids from a list. Used from chapter 22 on."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, a small sentence encoder, from a package with its weights. Used from chapter 17 on."""
+"""all-MiniLM-L6-v2, a small sentence encoder, from a package with its weights. Used from chapter 22 on."""
 
 import json
 from importlib.util import find_spec

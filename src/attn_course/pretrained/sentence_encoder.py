@@ -1,6 +1,6 @@
-"""Sentence embeddings: BERT, its tokenizer, and the mean over the hidden states. Derived in chapter 17."""
+"""Sentence embeddings: BERT, its tokenizer, and the mean over the hidden states. Derived in chapter 22."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,15 +42,12 @@ class SentenceEncoder(nn.Module):
         """Make ids (B, S), padded on the right, and the mask (B, 1, S) that is True at tokens.
 
         Raises:
-            TypeError: if ``texts`` is one string.
+            TypeError: if ``texts`` is one string, or one of them is no string.
             ValueError: if there is no text.
         """
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be a list of texts, not one: [{texts!r}]")
-        if len(texts) == 0:
-            raise ValueError("there must be at least one text")
+        texts = _list_texts(texts)
         device = self.bert.token_embed.weight.device
-        rows = [torch.tensor(e.ids) for e in self.tokenizer.encode_batch(list(texts))]
+        rows = [torch.tensor(e.ids) for e in self.tokenizer.encode_batch(texts)]
         ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)  # padding is 0 in BERT
         mask = make_padding_mask(torch.tensor([len(row) for row in rows]), ids.size(1))
         return ids.to(device), mask.to(device)
@@ -59,7 +56,7 @@ class SentenceEncoder(nn.Module):
         """Show what each layer makes of each token, and who attended to whom.
 
         Raises:
-            TypeError: if ``texts`` is one string.
+            TypeError: if ``texts`` is one string, or one of them is no string.
             ValueError: if there is no text.
         """
         ids, mask = self.batch(texts)
@@ -69,7 +66,7 @@ class SentenceEncoder(nn.Module):
         """Make a vector of length 1 of each of a batch of sentences, with gradients.
 
         Raises:
-            TypeError: if ``texts`` is one string.
+            TypeError: if ``texts`` is one string, or one of them is no string.
             ValueError: if there is no text.
         """
         ids, mask = self.batch(texts)
@@ -86,13 +83,16 @@ class SentenceEncoder(nn.Module):
             batch_size: how many are read at once.
 
         Raises:
-            TypeError: if ``texts`` is one string.
-            ValueError: if there is no text, or ``batch_size`` is below 1.
+            TypeError: if ``texts`` is one string, or one of them is no string.
+            ValueError: if there is no text, ``batch_size`` is below 1, or the encoder is in training mode.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size ({batch_size}) must be at least 1")
-        if isinstance(texts, str) or len(texts) == 0:
-            self.batch(texts)  # says what is wrong
+        if self.bert.training:
+            raise ValueError(
+                "the encoder is in training mode, where dropout would change the vectors; call encoder.eval() first"
+            )
+        texts = _list_texts(texts)
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
         vectors = torch.cat(
             [
@@ -112,8 +112,23 @@ class SentenceEncoder(nn.Module):
             others: M sentences; ``texts`` when not given.
 
         Raises:
-            TypeError: if either is one string.
-            ValueError: if either is empty.
+            TypeError: as :meth:`embed`.
+            ValueError: if either is empty, or the encoder is in training mode.
         """
         ours = self.embed(texts)
         return ours @ (ours if others is None else self.embed(others)).mT
+
+
+def _list_texts(texts: Iterable[str]) -> list[str]:
+    """Return texts in their order of iteration, because a pandas Series finds ``texts[n]`` by its label."""
+    if isinstance(texts, str):
+        raise TypeError(f"texts must be a list of texts, not one: [{texts!r}]")
+    texts = list(texts)
+    if not texts:
+        raise ValueError("there must be at least one text")
+    for n, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"texts[{n}] ({text!r}) must be a string, not {type(text).__name__}"
+            )
+    return texts

@@ -1,4 +1,4 @@
-"""Load the tokenizer of a model with the library ``tokenizers``. Used from chapter 17 on."""
+"""Load the tokenizer of a model with the library ``tokenizers``. Used from chapter 22 on."""
 
 from pathlib import Path
 from typing import Any

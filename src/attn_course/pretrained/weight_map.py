@@ -1,5 +1,5 @@
 """Weight maps: tables from published names to names of the course. Loading changes all parameters or none. Derived in
-chapter 17."""
+chapter 22."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -30,6 +30,7 @@ def load_weight_map(
     ties: Mapping[str, Sequence[str]] | None = None,
     ignore: Iterable[str] = (),
     source: object = "the weights",
+    assign: bool = False,
 ) -> None:
     """Copy tensors into a module by a table from their names to ours, all of them or none.
 
@@ -44,6 +45,7 @@ def load_weight_map(
             equal.
         ignore: patterns, ``*`` for anything, of names that the module has no use for.
         source: where the tensors are from, for the message.
+        assign: make the tensors themselves the parameters, as ``load_state_dict(assign=True)`` does, without a copy.
 
     Raises:
         ValueError: if names are missing or unexpected, shapes or types differ, or parameters of the module
@@ -90,6 +92,9 @@ def load_weight_map(
         raise ValueError(
             f"{source} do not fit the module, and nothing was loaded; {'; '.join(lists)}"
         )
+    if assign:
+        module.load_state_dict(ready, strict=False, assign=True)
+        return
     with torch.no_grad():
         for name, tensor in ready.items():
             state[name].copy_(tensor)

@@ -1,4 +1,4 @@
-"""Read named tensors from safetensors files, complete or in shards. Derived in chapter 17."""
+"""Read named tensors from safetensors files, complete or in shards. Derived in chapter 22."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 ADVICE = (
     "Look for a model.safetensors of the same model, on the hub often under a revision such as "
     "refs/pr/1, or have the model's class in transformers write one: "
@@ -40,14 +40,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if path.is_dir():
-        if (path / _WHOLE).is_file():
-            return _read_file(path / _WHOLE)
-        if (path / _INDEX).is_file():
-            return _read_shards(path / _INDEX)
+        if (path / WHOLE).is_file():
+            return _read_file(path / WHOLE)
+        if (path / INDEX).is_file():
+            return _read_shards(path / INDEX)
         for file in sorted(path.iterdir()):
             if file.suffix in _PICKLES:
                 raise ValueError(_refusal(file))
-        raise FileNotFoundError(f"{path} holds no weights: neither {_WHOLE} nor {_INDEX}")
+        raise FileNotFoundError(f"{path} holds no weights: neither {WHOLE} nor {INDEX}")
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}")
     return _read_shards(path) if path.name.endswith(".index.json") else _read_file(path)
@@ -71,17 +71,27 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _read_shards(index: Path) -> dict[str, Tensor]:
+def read_index(index: Path) -> dict[str, str]:
+    """Read the file of each tensor.
+
+    Raises:
+        ValueError: if the index is damaged, or names files outside its folder.
+    """
     try:
-        places = json.loads(index.read_bytes())["weight_map"]  # the file of each tensor
-        files = sorted(set(places.values()))
-        inside = all(Path(file).name == file for file in files)
+        places = json.loads(index.read_bytes())["weight_map"]
+        inside = all(Path(file).name == file for file in places.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{index} is damaged: it does not say which file holds which tensor"
         ) from error
     if not inside:
         raise ValueError(f"{index} names files outside its folder; that is refused")
+    return places
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    places = read_index(index)
+    files = sorted(set(places.values()))
     if absent := [file for file in files if not (index.parent / file).is_file()]:
         raise ValueError(
             f"{index.parent} is not complete: {shorten(absent)} of {len(files)} files missing"
