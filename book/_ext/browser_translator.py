@@ -18,7 +18,7 @@ from attn_course.nn.transformer import TransformerOptions
 from attn_course.plots import attention_view
 from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
-from attn_course.translation import copy_numbers, translator
+from attn_course.translation import copy_numbers, source_text, translator
 
 PAGE = "book/try_the_translator"
 FOLDER = "translator"  # of the website; the scripts are there already
@@ -58,7 +58,10 @@ def files() -> dict[str, bytes]:
             "japanese": text.JAPANESE.pattern,
             "sentence_end": text._SENTENCE_END.pattern,
             "quoted_on": text._QUOTED_ON.pattern,
+            "quotation": text._QUOTATION.pattern,
             "name": text._NAME.pattern,
+            "month": text._MONTH.pattern,
+            "titled": text._TITLED.pattern,
             "abbreviation": text._ABBREVIATION.pattern,
         },
         "numbers": {
@@ -68,9 +71,18 @@ def files() -> dict[str, bytes]:
             "in_english": copy_numbers._IN_ENGLISH.pattern,
             "goes_on": copy_numbers._GOES_ON.pattern,
             "words": copy_numbers._WORDS,
-            "clock": translator._CLOCK.pattern,
             "missing": copy_numbers.MISSING_NUMBER,
         },
+        "source_text": {
+            "months": source_text.MONTHS,
+            "weekdays": source_text.WEEKDAYS,
+            "clock": source_text._CLOCK.pattern,
+            "date": source_text._DATE.pattern,
+            "number": source_text._KANJI_NUMBER.pattern,
+            "with_year": source_text._WITH_YEAR.pattern,
+            "no_end_mark": source_text._NO_END_MARK.pattern,
+        },
+        "unsure": translator.UNSURE,
         "src": [src.piece(i) for i in range(len(src))],
         "tgt": [tgt.piece(i) for i in range(len(tgt))],
         "view": view_template(),

@@ -1,5 +1,6 @@
 """Batches: nothing is lost, nothing is invented, and little is padding."""
 
+import functools
 import itertools
 from random import Random
 
@@ -8,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attn_course.data.batches import Batch, make_batch, make_buckets
+from attn_course import Transformer, TransformerOptions
+from attn_course.data.batches import Batch, in_batches, make_batch, make_buckets
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
+from attn_course.decoding import Beam, beam_search, greedy_search
 from attn_course.functional.masks import make_padding_mask
 
 SENTENCE = st.lists(st.integers(3, 50), min_size=1, max_size=9)
@@ -178,3 +181,20 @@ def test_a_sentence_that_fits_into_no_batch_is_refused_with_its_length(pair):
     with pytest.raises(ValueError, match=message):
         make_buckets([(2, 2), pair], 30, Random(0))
     assert len(make_buckets([(2, 2), pair], 31, Random(0))) == 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize("search", [greedy_search, functools.partial(beam_search, beam=Beam(3))])
+def test_in_batches_gives_each_source_what_it_gets_alone(search, batch_size):
+    torch.manual_seed(0)
+    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12, options=TransformerOptions(max_len=30)).eval()
+    sources = [torch.randint(4, 13, (length,)).tolist() for length in (9, 1, 5, 5, 2, 12, 3)]
+    lengths = set()
+    for source, found in zip(sources, in_batches(search, model, sources, batch_size=batch_size), strict=True):
+        (alone,) = in_batches(search, model, [source])
+        limit = min(2 * (len(source) + 1) + 10, 30)
+        for one, other in zip(*(x if isinstance(x, list) else [(x,)] for x in (found, alone)), strict=True):
+            assert one[0].tolist() == other[0].tolist()
+            assert len(one[0]) <= limit
+        lengths.add(len(one[0]) - limit)
+    assert 0 in lengths

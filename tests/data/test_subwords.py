@@ -297,6 +297,16 @@ def test_there_must_be_a_word_to_learn_from(sentences):
         Subwords.train(sentences, 100, spaces=False)
 
 
+def test_sentences_that_are_all_too_long_are_named_as_the_reason():
+    longest = ["neko"] * 838 + ["ab"]  # 838 · 5 + 2 bytes
+    assert len(" ".join(longest)) == 4192
+    Subwords.train([longest] * 3, 12, spaces=True)
+    with pytest.raises(
+        ValueError, match="at most 4,192 bytes to learn from, and all 3 sentences with words are longer"
+    ):
+        Subwords.train([[], *[["i", *longest]] * 3], 12, spaces=True)
+
+
 # -- Files -------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Spelling: one sentence has one spelling, and English comes back from its tokens."""
 
+import time
 import unicodedata
 
 import pytest
@@ -58,10 +59,28 @@ def test_english_is_cut_like_the_references(natural, tokenized):
         "I said I'd go; she didn't.",
         'He said, "come in."',
         "Why (if at all) did I go?",
+        "He said 'yes' to me.",
+        "'Don't,' he said.",
+        "Rock 'n' roll was rock'n'roll in the '90s.",
+        "My dogs' tails and the cats' ears.",
+        "At 5 o'clock she said 'no' to o'brien.",
+        "I call it 'the boys' room'.",
     ],
 )
 def test_a_sentence_comes_back_from_its_tokens(text):
     assert detokenize_english(tokenize_english(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("reference", "natural"),
+    [
+        ("the dog is called ' spot ' by the family .", "The dog is called 'spot' by the family."),
+        ("he said to me , ' let 's play catch . '", "He said to me, 'let's play catch.'"),
+        ("it is no more than ten minutes ' walk from here .", "It is no more than ten minutes' walk from here."),
+    ],
+)
+def test_detokenize_english_reads_single_quotes_as_the_references_write_them(reference, natural):
+    assert detokenize_english(reference) == natural
 
 
 @pytest.mark.parametrize(
@@ -126,6 +145,14 @@ def test_tokens_hold_no_capital_and_no_double_space():
 )
 def test_japanese_is_cut_after_its_sentences_and_not_within_one(text, sentences):
     assert split_sentences(text) == sentences
+
+
+def test_a_long_quotation_is_read_once():
+    # Counting from the start of the quotation at each of its sentences would take minutes.
+    inside = "犬だ。" * 200_000
+    started = time.perf_counter()
+    assert split_sentences(f"「{inside}」と言った。雨だ。") == [f"「{inside}」と言った。", "雨だ。"]
+    assert time.perf_counter() - started < 20
 
 
 def test_i_is_written_large_at_the_end_too_but_not_in_an_abbreviation():

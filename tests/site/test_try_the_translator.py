@@ -13,6 +13,7 @@ from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, ta
 from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.text import detokenize_english, normalize_japanese, split_sentences
 from attn_course.translation.copy_numbers import find_numbers
+from attn_course.translation.source_text import add_end_mark, replace_dates, spell_japanese
 from attn_course.translation.translator import LENGTH_REWARD, Translator
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -36,6 +37,10 @@ SENTENCES = [
     "この箱は3.25キログラムです。",
     "授業は9:30に終わります。",
     "彼は20歳で、11人の子供がいる。",
+    "父は四十五歳で、十時半に寝ます",
+    "10月12日に東京へ行きます",
+    "2024年5月3日と六月四日は日曜日です。",
+    "電子のスピンは外部磁場の方向に量子化される。",
 ]
 # Float32 keeps 7 digits of sums of 512 numbers, five layers deep; the page computes in float64.
 WITHIN = 1e-4
@@ -135,8 +140,14 @@ def test_the_page_finds_python_s_translations_and_attention(scripts, translator,
         assert found["text"] == ours.translation.text
         assert found["logProb"] == pytest.approx(ours.log_prob, abs=WITHIN * 10)
         assert found["score"] == pytest.approx(ours.score, abs=WITHIN * 10)
+        assert found["unsure"] == ours.unsure
+    says_it = any("unsure" in said for said in theirs["says"])
+    assert says_it == beam[0].unsure
+    assert [token["text"] for token in theirs["source"]] == [
+        piece.removeprefix("·") for piece in translator.src_pieces(sentence)
+    ]
     weights = translator.attend(sentence, beam[0].translation.ids)
-    pieces = [piece or "␣" for piece in translator.tgt_pieces(beam[0].translation.ids)]
+    pieces = [piece or "␣" for piece in translator.tgt_pieces(beam[0].translation.ids, sentence)]
     assert [token["text"] for token in theirs["beam"]["tokens"]] == pieces
     for name, found in (("cross", theirs["beam"]["cross"]), ("encoder", theirs["encoder"])):
         for layer, numbers in zip(getattr(weights, name).flatten(1).tolist(), found, strict=True):
@@ -161,6 +172,24 @@ def test_the_page_finds_python_s_numbers(scripts):
         ours = find_numbers(text)
         assert [(s, frozenset(uses)) for s, uses in spellings] == ours.spellings, text
         assert {i: set(words) - {""} for i, words in required} == ours.required, text
+
+
+def test_the_page_rewrites_numbers_and_dates_as_python_does(scripts):
+    rng = random.Random(3)
+    signs = "0123456789.,:一二三四五六七八九十百千万億〇時分半年月日円人歳間前代度と午後数何、本のか"
+    texts = ["".join(rng.choices(signs, k=rng.randint(1, 12))) for _ in range(2000)]
+    theirs = scripts(
+        """texts => texts.map((text) => {
+          const spelled = translator.sourceText.spell(text);
+          const read = translator.sourceText.replaceDates(translator.sourceText.addEndMark(spelled));
+          return [spelled, read.text, read.dates.map(({ english }) => english).join()];
+        })""",
+        texts,
+    )
+    for text, found in zip(texts, theirs, strict=True):
+        spelled = spell_japanese(text)
+        read, dates = replace_dates(add_end_mark(spelled))
+        assert found == [spelled, read, ",".join(date.english for date in dates)], text
 
 
 def test_an_end_counts_only_if_it_is_among_the_best(scripts):

@@ -228,6 +228,16 @@ def test_an_unfinished_preparation_is_replaced(tmp_path, settings, monkeypatch):
     assert not (tmp_path / "run" / ".shards.unfinished").exists()
 
 
+def test_a_link_to_a_folder_of_shards_is_written_through(tmp_path, settings):
+    (tmp_path / "disk" / "shards").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "shards").symlink_to(tmp_path / "disk" / "shards")
+    run = train(settings, tmp_path / "run", stop_at=1, quiet=True)
+    assert (run / "shards").is_symlink()
+    assert (tmp_path / "disk" / "shards" / "index.json").is_file()
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["shards"]
+
+
 def test_finished_shards_are_not_prepared_again(tmp_path, settings, monkeypatch):
     run = train(settings, tmp_path / "run", stop_at=2, quiet=True)
 

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -306,6 +307,31 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_write_atomically_keeps_the_mode_and_writes_through_a_link(tmp_path):
+    path, link, new = tmp_path / "disk" / "c", tmp_path / "link", tmp_path / "new"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    write_atomically(link, b"newer")
+    assert link.readlink() == path
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"newer", 0o600)
+    write_atomically(new, b"new")
+    (tmp_path / "plain").write_bytes(b"")
+    assert new.stat().st_mode == (tmp_path / "plain").stat().st_mode  # as the umask wants it
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["c", "disk", "link", "new", "plain"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on Windows")
+def test_write_atomically_writes_into_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"new")
+    assert (os.read(reader, 10), pipe.is_fifo()) == (b"new", True)
+    os.close(reader)
 
 
 # -- Stopping and going on ---------------------------------------------------------------------------

@@ -772,3 +772,14 @@ def test_help_names_every_corpus_and_ones_own_at_the_end():
 def test_help_says_the_reward_that_the_translator_takes():
     (option,) = cli.common.LengthReward.__metadata__
     assert option.help.endswith(f"; {LENGTH_REWARD:g} if not given.")
+
+
+def test_the_shipped_translator_says_when_it_is_unsure_and_its_output_stays_the_same(started):
+    lines = "電子のスピンは外部磁場の方向に量子化される。\n猫は窓の前で寝ています。"
+    status, out, err = started("translate", stdin=lines)
+    assert status == 0
+    assert out.splitlines()[1:] == ["The cat is sleeping in front of the window."]
+    assert out.count("\n") == 2
+    assert "unsure" not in out
+    assert err.startswith("line 1: unsure: '電子のスピン")
+    assert err.count("\n") == 1

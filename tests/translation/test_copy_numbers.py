@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attn_course.data.batches import SUBWORD_IDS, in_batches
 from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese
-from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search, in_batches
+from attn_course.decoding import Beam, beam_search, greedy_search
 from attn_course.translation.copy_numbers import MISSING_NUMBER, CopyNumbers, find_numbers
 from attn_course.translation.translator import BUNDLED, Translator
 
@@ -33,7 +34,7 @@ def rule(translator) -> CopyNumbers:
         ("12,800円", ["12800", "12,800"]),
         ("2.90メートル", ["2.90"]),
         ("11:55に", ["11:55"]),
-        ("11時5分", ["11", "11:00", "5", "11:05"]),
+        ("11時5分", ["11", "11:00", "11:05"]),
         ("11時5分前", ["11", "11:00", "5"]),
         ("8時半", ["8", "8:30"]),
         ("8時間半", ["8"]),
@@ -92,7 +93,7 @@ def write(rule, japanese, english):
         ("2.90メートルです。", "it is 290 meters .", False),
         ("11時55分です。", "it is 11:55 .", True),
         ("11時55分です。", "it is 11:5 .", False),
-        ("11時55分です。", "it is 55 past 11 .", True),
+        ("11時55分です。", "it is 55 past 11 .", False),
         ("11時55分です。", "it is 11:55 and 11 .", False),
         ("3月5日です。", "march 35 .", False),
         ("3時と5時です。", "5 and 3 .", True),

@@ -11,11 +11,11 @@ import pytest
 import torch
 from tolerance import allowed
 
-from attn_course.data.batches import make_batch
+from attn_course.data.batches import SUBWORD_IDS, make_batch
 from attn_course.data.everyday import load_handwritten
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
 from attn_course.data.words import words
-from attn_course.decoding import SUBWORD_IDS, Beam, beam_search, greedy_search
+from attn_course.decoding import Beam, beam_search, greedy_search
 from attn_course.training import Settings, load_checkpoint
 from attn_course.training.build_model import make_model
 from attn_course.translation.translator import BUNDLED, END, LENGTH_REWARD, Translator
@@ -293,6 +293,24 @@ def test_numbers_come_out_as_they_went_in(translator):
 def test_translate_refuses_a_single_string(translator):
     with pytest.raises(TypeError, match=r"sentences must be a list of sentences, not one string: write \['猫です'\]"):
         translator.translate("猫です")
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("sentence", [None, float("nan")])
+def test_a_missing_sentence_is_refused(translator, sentence):
+    with pytest.raises(TypeError, match=r"^a sentence must be a string, not (NoneType|float) \((None|nan)\)$"):
+        translator.translate(["猫です", sentence])
+
+
+@pytest.mark.bad_input
+def test_weights_of_a_model_in_training_mode_are_refused(translator):
+    translator.model.train()
+    try:
+        for call in (translator.attend, translator.align):
+            with pytest.raises(ValueError, match=r"the model is in training mode, .* call model.eval\(\) first"):
+                call("猫です", [7])
+    finally:
+        translator.model.eval()
 
 
 @pytest.mark.bad_input

@@ -16,7 +16,6 @@ export class CopyNumbers {
    * @param {import("./subwords.js").Subwords} tgt
    */
   constructor(about, tgt) {
-    this.clock = new RegExp(about.clock, "gu");
     this.missing = about.missing;
     this.words = about.words;
     this.inSource = new RegExp(about.in_source, "gu");
@@ -32,19 +31,15 @@ export class CopyNumbers {
   }
 
   /**
-   * Write 9:30 as 9時30分.
+   * The rule for one source; null if it has neither an Arabic digit nor a name.
    * @param {string} japanese
+   * @param {string[]} [names] that its translation should not lack
    */
-  spellClock(japanese) {
-    return japanese.replace(this.clock, "$1時$2分");
-  }
-
-  /**
-   * The rule for one source; null if it has no Arabic digit.
-   * @param {string} japanese
-   */
-  of(japanese) {
-    return /[0-9]/.test(japanese) ? new NumbersOfSource(this, this.find(japanese)) : null;
+  of(japanese, names = []) {
+    if (!names.length && !/[0-9]/.test(japanese)) return null;
+    const found = this.find(japanese);
+    names.forEach((name, i) => found.required.set(-1 - i, [name]));
+    return new NumbersOfSource(this, found);
   }
 
   /** @param {string} japanese */
@@ -55,12 +50,12 @@ export class CopyNumbers {
       behind: japanese.slice(match.index + match[0].length),
     }));
     /** @type {Spelling[]} */
-    const spellings = [];
+    let spellings = [];
     /** @type {Map<number, string[]>} */
     const required = new Map();
     found.forEach(({ number, behind }, i) => {
       for (const text of this.spell(number, behind)) spellings.push({ text, uses: [i] });
-      if (number !== "1" && /[0-9]/.test(number) && !this.mayBeLacking.test(behind))
+      if ((number !== "1" || /^時(?!間)/.test(behind)) && /[0-9]/.test(number) && !this.mayBeLacking.test(behind))
         required.set(i, this.wordsFor(number));
     });
     found.slice(1).forEach((minute, i) => {
@@ -68,7 +63,12 @@ export class CopyNumbers {
       const between = japanese.slice(hour.start + hour.number.length, minute.start);
       if (between === "時" && /^分(?!前)/.test(minute.behind)) {
         const minutes = String(Math.trunc(this.value(minute.number))).padStart(2, "0");
+        // Minutes alone would be another hour, and "five" in 5時5分 would count twice.
+        spellings = spellings.filter(({ uses }) => uses.length > 1 || uses[0] !== i + 1);
         spellings.push({ text: `${write(this.value(hour.number))}:${minutes}`, uses: [i, i + 1] });
+        const words = required.get(i) ?? [];
+        const rest = required.get(i + 1)?.filter((word) => !words.includes(word));
+        if (rest) required.set(i + 1, rest);
       }
     });
     return { spellings, required };

@@ -39,15 +39,18 @@ const BRACKETS = ["「」", "『』", "（）"];
 const count = (text, sign) => text.split(sign).length - 1;
 
 export class Spelling {
-  /** @param {{ japanese: string, sentence_end: string, quoted_on: string, name: string, abbreviation: string }} patterns */
+  /** @param {{ japanese: string, sentence_end: string, quoted_on: string, quotation: string, name: string, month: string, titled: string, abbreviation: string }} patterns */
   constructor(patterns) {
     this.japanese = likePython(patterns.japanese, "");
     this.sentenceEnd = likePython(patterns.sentence_end);
     this.quotedOn = likePython(patterns.quoted_on, "y");
+    this.quotation = likePython(patterns.quotation);
+    this.spaceBeforeApostrophe = likePython(" (?='(?!'|\\d))");
     this.name = likePython(patterns.name);
     this.abbreviation = likePython(patterns.abbreviation);
     this.i = likePython("\\bi\\b(?!\\.\\w)");
-    this.titled = likePython("\\b(?:mr|mrs|ms|dr|mt)\\. \\w");
+    this.month = likePython(patterns.month);
+    this.titled = likePython(patterns.titled);
     this.first = likePython("^\\W*\\w", "");
   }
 
@@ -58,17 +61,21 @@ export class Spelling {
   splitSentences(text) {
     const sentences = [];
     let start = 0;
+    let counted = 0;
+    const lastClosing = BRACKETS.map(([, closing]) => text.lastIndexOf(closing));
+    let open = BRACKETS.map(() => 0); // opening minus closing brackets from start to counted
     for (const end of text.matchAll(this.sentenceEnd)) {
       const at = end.index + end[0].length;
-      const before = text.slice(start, at);
-      const inside = BRACKETS.some(
-        ([opening, closing]) => count(before, opening) > count(before, closing) && text.includes(closing, at),
-      );
+      const part = text.slice(counted, at);
+      counted = at;
+      open = BRACKETS.map(([opening, closing], i) => open[i] + count(part, opening) - count(part, closing));
+      const inside = open.some((number, i) => number > 0 && lastClosing[i] >= at);
       this.quotedOn.lastIndex = at;
       const quoted = /[」』）)"”]$/.test(end[0]) && this.quotedOn.test(text);
       if (!inside && !quoted) {
-        sentences.push(before);
+        sentences.push(text.slice(start, at));
         start = at;
+        open = BRACKETS.map(() => 0);
       }
     }
     return [...sentences, text.slice(start)].map((s) => s.replace(SPACES_AROUND, "")).filter(Boolean);
@@ -84,13 +91,16 @@ export class Spelling {
     /** @param {string} match */
     const upper = (match) => match.toUpperCase();
     return text
-      .replace(/ (?='(?!'))/g, "")
+      .replace(this.quotation, "‘$1'")
+      .replace(this.spaceBeforeApostrophe, "")
+      .replaceAll("‘", "'")
       .replace(/'' (.*?) ''/g, '"$1"')
       .replaceAll("''", '"')
       .replace(/ (?=[.,;:?!)])/g, "")
       .replaceAll("( ", "(")
       .replace(this.i, "I")
-      .replace(this.titled, title)
+      .replace(this.titled, (_, shortened, letter) => title(`${shortened ?? "mt"}. ${letter}`))
+      .replace(this.month, title)
       .replace(this.name, title)
       .replace(this.abbreviation, upper)
       .replace(this.first, upper);

@@ -4,11 +4,13 @@ import { CopyNumbers } from "./copy_numbers.js";
 import { Model, pathOf, readWeights } from "./model.js";
 import { scoreOf, search } from "./search.js";
 import { BOS, EOS, Subwords, UNKNOWN } from "./subwords.js";
+import { restoreDates, showDates, SourceText } from "./source_text.js";
 import { normalizeJapanese, Spelling } from "./text.js";
 
 /** @typedef {import("./model.js").Beginning} Beginning */
 /** @typedef {import("./model.js").Source} Source */
 /** @typedef {import("./search.js").Rule} Rule */
+/** @typedef {import("./source_text.js").DateOf} DateOf */
 /** @typedef {{ text: string, known: boolean }} Token */
 /** @typedef {{ parent: number, text: string, logProb: number, step: number, place: number, ended: boolean, score: number }} Node */
 /**
@@ -18,6 +20,7 @@ import { normalizeJapanese, Spelling } from "./text.js";
  * @property {number[]} ids without the end
  * @property {number} logProb
  * @property {number} score
+ * @property {boolean} unsure whether its probability per token is low
  * @property {number[][]} cross for each layer, (heads, tokens, source)
  * @property {number[][]} decoder for each layer, (heads, tokens, tokens), -1 in the future
  */
@@ -55,6 +58,7 @@ export class Translator {
     this.tgt = new Subwords(about.tgt);
     this.spelling = new Spelling(about.spelling);
     this.copying = new CopyNumbers(about.numbers, this.tgt);
+    this.sourceText = new SourceText(about.source_text, this.copying);
     this.model = new Model(readWeights(weights), about.sizes);
   }
 
@@ -74,45 +78,57 @@ export class Translator {
     if (!this.spelling.japanese.test(plain))
       throw new Help(`There is no Japanese in “${text.trim().slice(0, 20)}”. The translator reads only Japanese.`);
     const [first, ...others] = this.spelling.splitSentences(text);
-    const pieces = this.src.cut(this.copying.spellClock(normalizeJapanese(first)));
-    if (pieces.length > MOST_PIECES)
+    const { text: typed, dates } = this.sourceText.replaceDates(this.sourceText.spell(first));
+    const read = this.sourceText.addEndMark(typed);
+    const { length } = this.src.cut(typed);
+    const pieces = this.src.cut(read);
+    if (length > MOST_PIECES)
       throw new Help(
-        `This sentence has ${pieces.length} tokens, but the page reads at most ${MOST_PIECES}. ` +
+        `This sentence has ${length} tokens, but the page reads at most ${MOST_PIECES}. ` +
           `The translator learned from sentences of up to ${longest} tokens. Try a shorter sentence.`,
       );
     const says = [];
     if (others.length)
       says.push(`The page translates one sentence at a time. This is the first of ${others.length + 1}.`);
-    if (pieces.length > longest)
+    if (length > longest)
       says.push(
-        `This sentence has ${pieces.length} tokens, but the translator learned from sentences of up to ${longest} tokens.`,
+        `This sentence has ${length} tokens, but the translator learned from sentences of up to ${longest} tokens.`,
       );
-    if (pieces.length <= 2)
+    if (length <= 2)
       says.push("The translator learned from whole sentences, so its translation of a single word is often wrong.");
     const unknown = pieces.filter(({ id }) => id === UNKNOWN).map((piece) => piece.text);
     if (unknown.length) says.push(`The vocabulary does not contain ${[...new Set(unknown)].join(" ")}.`);
-    return { pieces, says };
+    return { pieces, says, read, dates };
   }
 
   /** @param {string} text */
   translate(text) {
-    const { pieces, says } = this.read(text);
+    const { pieces, says, read, dates } = this.read(text);
     const ids = [...pieces.map(({ id }) => id), EOS];
     const source = this.model.encode(ids);
     const { beam, maxLen } = this.about;
     const wide = { ...beam, maxLen: Math.min(2 * ids.length + 10, maxLen) };
     const greedy = { ...wide, size: 1, patience: 1 };
     const numbers = pieces.map(({ text, id }) => (id === UNKNOWN ? " ⁇ " : text)).join("");
-    const rule = this.copying.of(numbers);
-    const tree = new Tree(this, wide, rule);
+    const names = dates.map(({ written }) => written);
+    const rule = this.copying.of(numbers, names);
+    const tree = new Tree(this, wide, rule, dates);
     const [best, ...others] = this.run(source, wide, rule, tree);
+    const found = this.spell(best, source, wide, rule, dates);
+    if (found.unsure)
+      says.push(
+        "The translator is unsure: this sentence is unlike those that it learned from, so the translation may be wrong.",
+      );
     return {
       says,
-      source: [...pieces.map(({ text, id }) => ({ text, known: id !== UNKNOWN })), { text: END, known: true }],
+      source: [
+        ...showDates(pieces, read, dates).map(({ text, id }) => ({ text, known: id !== UNKNOWN })),
+        { text: END, known: true },
+      ],
       encoder: source.weights.map((weights) => [...weights]),
-      beam: this.spell(best, source, wide, rule),
-      others: others.map((end) => this.spell(end, source, wide, rule)),
-      greedy: this.spell(this.run(source, greedy, rule)[0], source, greedy, rule),
+      beam: found,
+      others: others.map((end) => this.spell(end, source, wide, rule, dates)),
+      greedy: this.spell(this.run(source, greedy, rule)[0], source, greedy, rule, dates),
       size: wide.size,
       nodes: tree.nodes,
       best: tree.places.get(best) ?? 0,
@@ -134,11 +150,11 @@ export class Translator {
     }
   }
 
-  /** @param {number} id @returns {Token} */
-  token(id) {
+  /** @param {number} id @param {DateOf[]} dates @returns {Token} */
+  token(id, dates) {
     if (id === EOS) return { text: END, known: true };
     if (id === UNKNOWN) return { text: "⁇", known: false };
-    const piece = this.tgt.pieces[id];
+    const piece = restoreDates(this.tgt.pieces[id], dates);
     return { text: piece === "▁" ? "␣" : piece.startsWith("▁") ? piece.slice(1) : `·${piece}`, known: true };
   }
 
@@ -147,9 +163,10 @@ export class Translator {
    * @param {Source} source
    * @param {import("./search.js").Beam} beam
    * @param {Rule | null} rule
+   * @param {DateOf[]} dates
    * @returns {Found}
    */
-  spell(end, source, beam, rule) {
+  spell(end, source, beam, rule, dates) {
     const written = pathOf(end)
       .slice(1)
       .map(({ id }) => id);
@@ -169,11 +186,12 @@ export class Translator {
         ).flat(2),
       );
     return {
-      text: this.spelling.detokenizeEnglish(this.tgt.decode(ids)),
-      tokens: written.map((id) => this.token(id)),
+      text: this.spelling.detokenizeEnglish(restoreDates(this.tgt.decode(ids), dates)),
+      tokens: written.map((id) => this.token(id, dates)),
       ids,
       logProb: end.logProb,
       score: scoreOf(end, beam, rule),
+      unsure: end.logProb < this.about.unsure * (ids.length + 1),
       cross: table((place) => place.toSource, source.length),
       decoder: table((place) => place.toTarget, places.length),
     };
@@ -182,8 +200,9 @@ export class Translator {
 
 /** All beginnings that a beam kept or ended, each behind the one that it continues. */
 class Tree {
-  /** @param {Translator} translator @param {import("./search.js").Beam} beam @param {Rule | null} rule */
-  constructor(translator, beam, rule) {
+  /** @param {Translator} translator @param {import("./search.js").Beam} beam @param {Rule | null} rule @param {DateOf[]} dates */
+  constructor(translator, beam, rule, dates) {
+    this.dates = dates;
     this.rule = rule;
     this.translator = translator;
     this.beam = beam;
@@ -201,7 +220,7 @@ class Tree {
       this.places.set(end, this.nodes.length);
       this.nodes.push({
         parent,
-        text: this.translator.token(end.id).text,
+        text: this.translator.token(end.id, this.dates).text,
         logProb: end.logProb,
         step: end.length,
         place,

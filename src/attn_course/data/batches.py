@@ -1,15 +1,20 @@
 """Batches of sentence pairs: padding, the shifted target, and buckets by length. Derived in chapter 10."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
+from attn_course.decoding import SpecialIds
 from attn_course.functional.masks import make_padding_mask
+
+SUBWORD_IDS = SpecialIds(bos=BOS_ID, eos=EOS_ID, pad=PAD_ID)
+"""The special ids of the course's own vocabularies."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,41 @@ def make_buckets(
         widest = max(widest, width)
     rng.shuffle(buckets)
     return buckets
+
+
+def in_batches(
+    search: Callable[..., Sequence[Any]],
+    model: nn.Module,
+    sources: Sequence[Sequence[int]],
+    *,
+    batch_size: int = 64,
+) -> list[Any]:
+    """Translate any number of sources in batches of similar length, which need little padding.
+
+    Args:
+        search: :func:`~attn_course.decoding.greedy_search`, :func:`~attn_course.decoding.sample` or
+            :func:`~attn_course.decoding.beam_search`, with its settings in a
+            ``functools.partial``. For a source of S tokens with its end, it may write 2 S + 10 tokens, if the model can
+            read them.
+        model: a translator between subwords, in evaluation mode.
+        sources: ids of each source, without the end.
+        batch_size: number of sources in a batch.
+
+    Returns:
+        The result of the search for each source, in the order of the sources.
+    """
+    device = next(model.parameters()).device
+    results: list[Any] = [None] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        batch = make_batch([(sources[i], []) for i in rows]).to(device)
+        max_len = (2 * batch.src_lengths + 10).clamp(max=model.max_len)
+        written = search(
+            model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len
+        )
+        if isinstance(written, Tensor):  # padding shows how long the others are
+            written = [ids[ids != SUBWORD_IDS.pad] for ids in written]
+        for i, result in zip(rows, written, strict=True):
+            results[i] = result
+    return results

@@ -348,13 +348,15 @@ class Characters:
 
 
 def load_runs() -> dict[str, Any]:
-    """Return the results of four trained networks of chapter 1, which `benchmarks/dates.py` recorded.
+    """Return the results of the trained networks of chapter 1, which `benchmarks/dates.py` recorded.
 
-    ``runs`` holds for each the exact match on texts of the lengths in ``characters``.
+    Every run is one training: a network, the width of its states, the number of training steps and a seed. ``exact``
+    holds the exact match on texts of the lengths in ``characters``, and ``dev`` that on the texts that decide when more
+    steps no longer help.
 
     Example:
-        >>> [(run["name"], run["states"]) for run in load_runs()["runs"]]
-        [('one vector', 64), ('attention', 64), ('one vector', 16), ('attention', 16)]
+        >>> sorted({(run["name"], run["states"]) for run in load_runs()["runs"]})
+        [('attention', 16), ('attention', 64), ('one vector', 16), ('one vector', 64)]
     """
     return json.loads(
         (files("attn_course.translation") / "bundled_model" / "dates.json").read_text(

@@ -1,4 +1,4 @@
-"""Handwritten digits that come with the package, 8 by 8 pixels each. Used from chapter 19 on."""
+"""Handwritten digits that come with the package, 8 by 8 pixels each. Used from chapter 23 on."""
 
 import gzip
 from importlib.resources import files

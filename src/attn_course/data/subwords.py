@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from os import PathLike
@@ -12,6 +12,7 @@ from random import Random
 import sentencepiece
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+_MAX_BYTES = 4192  # SentencePiece's limit of a sentence
 _SPACE = "▁"  # how SentencePiece writes the space before a word
 
 
@@ -92,11 +93,19 @@ class Subwords:
                 than the number of pieces that can be made of it; the message says the limit.
         """
         # Words are separated by a sign that no piece may contain.
-        lines = ((" " if spaces else "\t").join(words) for words in sentences)
+        separator, num_skipped = " " if spaces else "\t", 0
+
+        def lines() -> Iterator[str]:
+            nonlocal num_skipped
+            for words in sentences:
+                line = separator.join(words)
+                num_skipped += len(line.encode()) > _MAX_BYTES
+                yield line
+
         written = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=lines(),
                 model_writer=written,
                 vocab_size=vocab_size,
                 model_type="bpe",
@@ -117,7 +126,7 @@ class Subwords:
             # SentencePiece tells of it in its own words.
             if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from None
-            raise ValueError(_explain(str(error), vocab_size)) from error
+            raise ValueError(_explain(str(error), vocab_size, num_skipped)) from error
         return cls(written.getvalue())
 
     @classmethod
@@ -255,8 +264,8 @@ def _refuse_string(words: Sequence[str]) -> None:
         )
 
 
-def _explain(error: str, vocab_size: int) -> str:
-    """Explain an error of SentencePiece about the vocabulary size."""
+def _explain(error: str, vocab_size: int, num_skipped: int) -> str:
+    """Explain an error of SentencePiece about the vocabulary size or the text."""
     if vocab_size <= UNK_ID:
         return f"vocab_size ({vocab_size}) must leave room for more than the 4 special ids"
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
@@ -270,5 +279,10 @@ def _explain(error: str, vocab_size: int) -> str:
             "no more pieces can be made of the words of this text"
         )
     if "sentences_.empty()" in error:
+        if num_skipped:
+            return (
+                f"there must be a sentence of at most {_MAX_BYTES:,} bytes to learn from, and all "
+                f"{num_skipped:,} sentences with words are longer"
+            )
         return "there must be a word to learn from, and there is none"
     return f"SentencePiece could not learn from this text: {error}"

@@ -20,6 +20,12 @@ _PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
 _SENTENCE_END = re.compile(r"(?:[。｡！？!?]|．(?!\d))+[」』）)\"”]*")
 _QUOTED_ON = re.compile(r"\s*(?:と|って|、|，)")
 _BRACKETS = ("「」", "『』", "（）")
+# 'yes ' as tokenize_english writes it, or ' yes ' as the references do, but not dogs ' tails. What may follow an
+# apostrophe within a word is no quotation.
+_SHORTENED = r"(?:clock|d|ll|m|re|s|t|ve)\b"
+_QUOTATION = re.compile(
+    rf"(?<![^ ])'(?:(?=\w)(?!{_SHORTENED})|(?<!s ') )((?:[^']|'{_SHORTENED})+)'(?!\w|')"
+)
 # Names wherever they stand. What may be another word is left out: may, march, mark, bill, turkey.
 _NAMES = """
     monday tuesday wednesday thursday friday saturday sunday christmas
@@ -34,10 +40,29 @@ _NAMES = """
     paul david robert henry harry fred ellen james jones smith johnson taro hanako yoko yumi kenji kumi naomi
     jiro ichiro akira mayuko kenta tanaka sato suzuki yamada shakespeare einstein edison
 """
+_BEFORE_MONTHS = (
+    "in",
+    "of",
+    "since",
+    "until",
+    "by",
+    "last",
+    "next",
+    "early",
+    "late",
+    "during",
+)
 _SHORT = "tv cd dvd ufo pc u.s. u.k."
 _NAME = re.compile(
     rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b"
 )
+# May and March, but not "may come" or "they march on".
+_MONTH = re.compile(
+    r"\b(?:may|march)(?= \d)|(?:"
+    + "|".join(rf"(?<=\b{word} )" for word in _BEFORE_MONTHS)
+    + r")(?:may|march)\b"
+)
+_TITLED = re.compile(r"\b(?:(mr|mrs|ms|dr)\.?|mt\.) (\w)")
 _ABBREVIATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _SHORT.split()))})(?!\w)")
 _FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?=\s)")
 
@@ -66,17 +91,21 @@ def split_sentences(text: str) -> list[str]:
         >>> split_sentences("寒い。「はい。そうです。」と彼は言った。")
         ['寒い。', '「はい。そうです。」と彼は言った。']
     """
-    sentences, start = [], 0
+    sentences, start, counted = [], 0, 0
+    # Opening minus closing brackets from start to counted. To count from start at each sign would be quadratic.
+    is_open = dict.fromkeys(_BRACKETS, 0)
+    last_closing = {brackets: text.rfind(brackets[1]) for brackets in _BRACKETS}
     for end in _SENTENCE_END.finditer(text):
-        inside = any(
-            text.count(opening, start, end.end()) > text.count(closing, start, end.end())
-            and text.find(closing, end.end()) >= 0
-            for opening, closing in _BRACKETS
-        )
+        for opening, closing in _BRACKETS:
+            is_open[opening + closing] += text.count(opening, counted, end.end())
+            is_open[opening + closing] -= text.count(closing, counted, end.end())
+        counted = end.end()
+        inside = any(is_open[b] > 0 and last_closing[b] >= counted for b in _BRACKETS)
         quoted = end[0][-1] in '」』）)"”' and _QUOTED_ON.match(text, end.end())
         if not inside and not quoted:
             sentences.append(text[start : end.end()])
             start = end.end()
+            is_open = dict.fromkeys(_BRACKETS, 0)
     return [sentence.strip() for sentence in [*sentences, text[start:]] if sentence.strip()]
 
 
@@ -104,16 +133,19 @@ def detokenize_english(text: str) -> str:
 
     Beyond that ``i``, titles with their names (``mr. hill``), and a list of common names that mean nothing else get
     their capitals back: days, months, countries, languages, cities and first names. Other words stay in lower case.
+    *May* and *March* get theirs before a number and after words such as *in*. A title gets its full stop.
 
     Example:
         >>> detokenize_english("on monday i can 't tell mr. hill .")
         "On Monday I can't tell Mr. Hill."
     """
-    text = re.sub(r" (?='(?!'))", "", text)
+    text = _QUOTATION.sub(r"‘\1'", text)  # the sign ‘ keeps its space
+    text = re.sub(r" (?='(?!'|\d))", "", text).replace("‘", "'")  # the '90s
     text = re.sub(r"'' (.*?) ''", r'"\1"', text).replace("''", '"')
     text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
     text = re.sub(r"\bi\b(?!\.\w)", "I", text)  # but i.e.
-    text = re.sub(r"\b(?:mr|mrs|ms|dr|mt)\. \w", lambda m: m[0].title(), text)
+    text = _TITLED.sub(lambda m: f"{m[1] or 'mt'}. {m[2]}".title(), text)
+    text = _MONTH.sub(lambda m: m[0].title(), text)
     text = _NAME.sub(lambda m: m[0].title(), text)
     text = _ABBREVIATION.sub(lambda m: m[0].upper(), text)
     # Also the first letter in quotation marks.

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,26 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file so that its path always holds either the whole old file or the whole new file.
 
     The content goes to a temporary file in the same folder, then to the disk. Then one atomic step renames the file.
+    The new file has the mode of the old one, and a link keeps pointing to its file. A pipe or a device gets the
+    content directly.
 
     Raises:
         OSError: if the file cannot be written, such as on a full disk. The old file stays unchanged.
     """
     path = Path(path)
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
+        path.write_bytes(content)
+        return
+    target = Path(os.path.realpath(path))  # replace the file, not a link to it
+    unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with open(unfinished, "wb") as file:
+            if target.exists():
+                shutil.copymode(target, unfinished)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # write to the disk before the file gets its name
-        os.replace(unfinished, path)
+        os.replace(unfinished, target)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         message = f"{path} could not be written ({error.strerror}); the old file remains"

@@ -157,7 +157,8 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
     """
     processes = find_processes()
     text = stream_text(settings.corpora, **settings.division)
-    shards, unfinished = folder / SHARDS, folder / f".{SHARDS}.unfinished"
+    shards = Path(os.path.realpath(folder / SHARDS))  # replace the folder, not a link to it
+    unfinished = shards.with_name(f".{shards.name}.unfinished")
     to_make = 0
     if processes.is_first:
         made_from = _describe(settings, text)

@@ -18,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from attn_course._device import default_device, has_bfloat16, has_type
-from attn_course.data.batches import Batch
+from attn_course.data.batches import Batch, in_batches
 from attn_course.data.corpus_mixture import Text, load_text
 from attn_course.data.subwords import Subwords
-from attn_course.decoding import greedy_search, in_batches
+from attn_course.decoding import greedy_search
 from attn_course.nn.transformer import Transformer
 from attn_course.training.averages import WeightAverage
 from attn_course.training.build_model import load_weights, make_model, weights_of

@@ -5,7 +5,7 @@ Every number of a translation is in its source, so the search may write only the
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from attn_course.data.subwords import UNK_ID, Subwords
+from attn_course.data.subwords import EOS_ID, UNK_ID, Subwords
 
 MISSING_NUMBER = 10.0
 """The penalty of a translation for each missing number."""
@@ -33,6 +33,7 @@ _IN_ENGLISH = re.compile(
 )
 _GOES_ON = re.compile("[0-9]|^[.,:]|^ (?:hundred|thousand|million|billion)$")
 _WORDS = {
+    1: "one",
     2: "two second twice both couple few double pair",
     3: "three third thirds few",
     4: "four fourth",
@@ -82,7 +83,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
     """Find the numbers of a sentence, in Arabic digits, in kanji, or in both.
 
     Only numbers with Arabic digits are required, since kanji numerals are often parts of other words. 1 is not
-    required either, since English often writes *a*.
+    required either, except in 1時, since English often writes *a*.
 
     Args:
         japanese: a sentence as :func:`~attn_course.data.text.normalize_japanese` spells it.
@@ -91,8 +92,8 @@ def find_numbers(japanese: str) -> SourceNumbers:
         >>> numbers = find_numbers("1944年8時半に3万5千円と2.90ドル")
         >>> [spelling.text for spelling in numbers.spellings]
         ['1944', '8', '8:30', '35,000', '2.90']
-        >>> find_numbers("11時5分").spellings[-1]
-        Spelling(text='11:05', uses=frozenset({0, 1}))
+        >>> [spelling.text for spelling in find_numbers("11時5分").spellings]
+        ['11', '11:00', '11:05']
         >>> sorted(find_numbers("50人").required[0])
         ['fiftieth', 'fifty', 'half']
     """
@@ -103,7 +104,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
         texts = _spell(number, behind)
         spellings += [Spelling(text, frozenset({i})) for text in texts]
         if (
-            number != "1"
+            (number != "1" or re.match("時(?!間)", behind))
             and re.search("[0-9]", number)
             and not _MAY_BE_LACKING.match(behind)
         ):
@@ -111,20 +112,24 @@ def find_numbers(japanese: str) -> SourceNumbers:
     for i, (hour, minute) in enumerate(pairwise(matches)):
         between, behind = japanese[hour.end() : minute.start()], japanese[minute.end() :]
         if between == "時" and re.match("分(?!前)", behind):
-            text = f"{_value(hour[0])}:{int(_value(minute[0])):02}"
+            text = f"{value_of(hour[0])}:{int(value_of(minute[0])):02}"
+            # Minutes alone would be another hour, and "five" in 5時5分 would count twice.
+            spellings = [s for s in spellings if s.uses != {i + 1}]
             spellings.append(Spelling(text, frozenset({i, i + 1})))
+            if i + 1 in required:
+                required[i + 1] -= required.get(i, set())
     return SourceNumbers(spellings, required)
 
 
 def _spell(number: str, behind: str) -> list[str]:
     """Return the ways in which English may write a number, which depend on the text behind it."""
     has_kanji = any(sign in _KANJI for sign in number)
-    plain = _write(_value(number)) if has_kanji else number.replace(",", "")
+    plain = _write(value_of(number)) if has_kanji else number.replace(",", "")
     with_commas = re.sub(r"\B(?=([0-9]{3})+$)", ",", plain)
     if not re.fullmatch("[1-9][0-9]*", plain) or behind.startswith("年"):
         return [plain]
     if has_kanji and plain.endswith("00000") and len(plain) > 6:
-        return [with_commas, f"{_write(_value(number) / 10**6)} million"]
+        return [with_commas, f"{_write(value_of(number) / 10**6)} million"]
     texts = [with_commas] if has_kanji else [plain, with_commas]
     if behind.startswith("時半"):
         texts.append(f"{plain}:30")
@@ -137,8 +142,8 @@ def _write(value: Decimal) -> str:
     return f"{value.normalize():f}"
 
 
-def _value(number: str) -> Decimal:
-    """The value of a number in Arabic digits, in kanji, or in both: 3万5千 is 35000."""
+def value_of(number: str) -> Decimal:
+    """Return the value of a number in Arabic digits, in kanji, or in both: 3万5千 is 35000."""
     total = below = digits = Decimal(0)
     for part in _PART.findall(number):
         if part in _KANJI_DIGITS:
@@ -173,10 +178,17 @@ class CopyNumbers:
     Args:
         src_subwords: the pieces of the sources.
         tgt_subwords: the pieces of the translations.
+        names: for the ids of a source, without its end, the names that its translation should not lack.
     """
 
-    def __init__(self, src_subwords: Subwords, tgt_subwords: Subwords) -> None:
+    def __init__(
+        self,
+        src_subwords: Subwords,
+        tgt_subwords: Subwords,
+        names: Mapping[tuple[int, ...], Sequence[str]] | None = None,
+    ) -> None:
         self.src_subwords, self.tgt_subwords = src_subwords, tgt_subwords
+        self.names = names or {}
         pieces = [tgt_subwords.piece(i).replace("▁", " ") for i in range(len(tgt_subwords))]
         # Pieces that can be part of a number; all others end it.
         self.numeric = {
@@ -184,15 +196,17 @@ class CopyNumbers:
         }
 
     def __call__(self, source: Sequence[int]) -> "NumbersOfSource | None":
-        """Return the rule for one source, or None if its text has no Arabic digit.
+        """Return the rule for one source, or None if its text has neither an Arabic digit nor a name.
 
         Args:
             source: the ids of the source.
         """
         japanese = self.src_subwords.decode(source)
-        if not re.search("[0-9]", japanese):
+        names = self.names.get(tuple(i for i in source if i != EOS_ID), ())
+        if not names and not re.search("[0-9]", japanese):
             return None
         spellings, required = find_numbers(japanese)
+        required |= {-1 - i: {name} for i, name in enumerate(names)}
         # A vocabulary may lack a digit.
         spellings = [
             s for s in spellings if UNK_ID not in self.tgt_subwords.encode([s.text])

@@ -7,17 +7,18 @@ train`` can be loaded instead.
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from attn_course._device import default_device
-from attn_course.data.batches import make_batch
+from attn_course.data.batches import in_batches, make_batch
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Subwords
-from attn_course.data.text import detokenize_english, normalize_japanese
+from attn_course.data.text import detokenize_english
 from attn_course.data.words import words
-from attn_course.decoding import Beam, Hypothesis, beam_search, in_batches
+from attn_course.decoding import Beam, Hypothesis, beam_search
 from attn_course.nn.transformer import AttentionWeights, Transformer
 from attn_course.training.build_model import load_weights, make_model
 from attn_course.training.checkpoint import load_checkpoint
@@ -25,13 +26,22 @@ from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWO
 from attn_course.training.settings import Settings
 from attn_course.translation.alignment import align_by_weights, weights_of_words
 from attn_course.translation.copy_numbers import CopyNumbers
+from attn_course.translation.source_text import (
+    Date,
+    add_end_mark,
+    replace_dates,
+    restore_dates,
+    spell_japanese,
+)
 
 BUNDLED = Path(__file__).parent / "bundled_model"
 END = "■"  # the end of a sentence in figures
 LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its noise
+UNSURE = -0.7
+"""Translations with a lower log-probability per piece are unsure: 4 % of the dev set of small_parallel_enja."""
+
 _PATIENCE = 2.0
 _ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
-_CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
 _SPACE = "▁"  # SentencePiece's mark for a space before a word
 
 
@@ -55,6 +65,14 @@ class ScoredTranslation(NamedTuple):
     score: float
     """``log_prob`` plus the length reward, minus the penalty of the rule. It orders the translations."""
 
+    @property
+    def unsure(self) -> bool:
+        """Whether ``log_prob`` per piece, with the end, is below :data:`UNSURE`.
+
+        The sentence is then often unlike the training text of the bundled translator, and the translation often wrong.
+        """
+        return self.log_prob < UNSURE * (len(self.translation.ids) + 1)
+
 
 class WordAlignment(NamedTuple):
     """The word alignment of a sentence pair, computed from attention weights."""
@@ -75,6 +93,8 @@ class Translator:
         src_subwords: the vocabulary of Japanese.
         tgt_subwords: the vocabulary of English.
         src_words: whether Japanese is segmented into words first.
+        spell_numbers: whether numbers in kanji and dates are rewritten, as
+            ``attn_course.translation.source_text`` describes. The model must have learned to copy digits.
 
     Example:
         >>> translator = Translator.load()
@@ -89,11 +109,13 @@ class Translator:
         tgt_subwords: Subwords,
         *,
         src_words: bool = True,
+        spell_numbers: bool = False,
     ) -> None:
         self.model = model.eval()
         self.src_subwords = src_subwords
         self.tgt_subwords = tgt_subwords
         self.src_words = src_words
+        self.spell_numbers = spell_numbers
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Translator":
@@ -118,7 +140,13 @@ class Translator:
         weights, _ = load_checkpoint(folder / BEST)
         load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
         model = model.to(default_device())
-        return cls(model, src_subwords, tgt_subwords, src_words=settings.src_words)
+        return cls(
+            model,
+            src_subwords,
+            tgt_subwords,
+            src_words=settings.src_words,
+            spell_numbers=settings.number_copies > 0,
+        )
 
     def translate(
         self,
@@ -139,7 +167,7 @@ class Translator:
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
-            TypeError: if ``sentences`` is a string.
+            TypeError: if ``sentences`` is a string, or one of them is no string.
         """
         ranked = self.translate_n_best(
             sentences,
@@ -165,7 +193,7 @@ class Translator:
 
         Raises:
             ValueError: if a sentence is empty, or longer than the model can read.
-            TypeError: if ``sentences`` is a string.
+            TypeError: if ``sentences`` is a string, or one of them is no string.
         """
         if isinstance(sentences, str):
             raise TypeError(
@@ -178,14 +206,27 @@ class Translator:
             length_reward=length_reward,
             patience=1.0 if beam_size == 1 else _PATIENCE,  # a beam of 1 is greedy search
         )
-        rule = CopyNumbers(self.src_subwords, self.tgt_subwords) if copy_numbers else None
+        dates = [self._read(sentence)[1] for sentence in sentences]
+        names = {
+            tuple(source): [date.written for date in found]
+            for source, found in zip(sources, dates, strict=True)
+            if found
+        }
+        rule = (
+            CopyNumbers(self.src_subwords, self.tgt_subwords, names)
+            if copy_numbers
+            else None
+        )
         search = partial(beam_search, beam=beam, rule=rule)
         written = in_batches(search, self.model, sources)
-        return [[self._spell(hypothesis) for hypothesis in each] for each in written]
+        return [
+            [self._spell(hypothesis, found) for hypothesis in each]
+            for each, found in zip(written, dates, strict=True)
+        ]
 
-    def _spell(self, hypothesis: Hypothesis) -> ScoredTranslation:
+    def _spell(self, hypothesis: Hypothesis, dates: list[Date]) -> ScoredTranslation:
         ids = [i for i in hypothesis.ids.tolist() if i != EOS_ID]
-        tokenized = self.tgt_subwords.decode(ids)
+        tokenized = restore_dates(self.tgt_subwords.decode(ids), dates)
         translation = Translation(detokenize_english(tokenized), tokenized, ids)
         return ScoredTranslation(translation, hypothesis.log_prob, hypothesis.score)
 
@@ -194,8 +235,13 @@ class Translator:
 
         Raises:
             ValueError: if it is empty, or longer than the model can read.
+            TypeError: if it is no string.
         """
-        text = _spell_japanese(sentence)
+        if not isinstance(sentence, str):
+            raise TypeError(
+                f"a sentence must be a string, not {type(sentence).__name__} ({sentence!r})"
+            )
+        text, _ = self._read(sentence)
         ids = self.src_subwords.encode(words(text) if self.src_words else [text])
         if not ids:
             raise ValueError(f"there is nothing to translate in {sentence!r}")
@@ -206,27 +252,58 @@ class Translator:
             )
         return ids
 
+    def _read(self, sentence: str) -> tuple[str, list[Date]]:
+        """Return what the model reads, with weekdays in place of dates.
+
+        A date stays where a vocabulary would not give the weekday pieces of its own, or not one piece in English.
+        """
+        text = spell_japanese(sentence, numbers=self.spell_numbers)
+        if UNK_ID not in self.src_subwords.encode(["。"]):
+            text = add_end_mark(text)
+        if not self.spell_numbers:
+            return text, []
+        replaced, dates = replace_dates(text)
+        edges, position = {0}, 0
+        for piece in chain.from_iterable(self._pieces(replaced)) if dates else ():
+            position += len(piece)
+            edges.add(position)
+        for date in dates:
+            start = replaced.index(date.read)
+            known = self.tgt_subwords.cut([date.written]) == [[f"{_SPACE}{date.written}"]]
+            if not known or not {start, start + len(date.read)} <= edges:
+                return text, []
+        return replaced, dates
+
+    def _pieces(self, text: str) -> list[list[str]]:
+        return self.src_subwords.cut(words(text) if self.src_words else [text])
+
     def cut(self, sentence: str) -> list[list[str]]:
         """Return the pieces of a sentence, grouped into words.
 
-        Without word segmentation, each piece counts as a word, but the pieces of a number or of a row of katakana form
-        one word.
+        Without word segmentation, each piece counts as a word, but the pieces of a number, of a date or of a row of
+        katakana form one word. Numbers and the end mark are those that the model reads. A date that it reads as a
+        weekday is a date here.
 
         Args:
             sentence: Japanese.
         """
-        text = _spell_japanese(sentence)
-        if self.src_words:
-            return self.src_subwords.cut(words(text))
-        (pieces,) = self.src_subwords.cut([text])
-        inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
-        groups, position = [], 0
-        for piece in pieces:
-            if position in inside:
-                groups[-1].append(piece)
-            else:
-                groups.append([piece])
-            position += len(piece)
+        text, dates = self._read(sentence)
+        groups = self._pieces(text)
+        if not self.src_words:
+            inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
+            for date in dates:
+                start = text.index(date.read)
+                inside |= {*range(start + 1, start + len(date.read))}
+            (pieces,), groups, position = groups, [], 0
+            for piece in pieces:
+                if position in inside:
+                    groups[-1].append(piece)
+                else:
+                    groups.append([piece])
+                position += len(piece)
+        for date in sorted(dates, key=lambda date: -text.index(date.read)):
+            # From the right, so that the others keep their places.
+            _put_date(groups, text.index(date.read), date)
         return groups
 
     @torch.no_grad()
@@ -242,7 +319,14 @@ class Translator:
 
         Returns:
             Weights without the batch axis. ``cross`` is (layers, H, T + 1, S + 1), including the ends.
+
+        Raises:
+            ValueError: if the model is in training mode.
         """
+        if self.model.training:
+            raise ValueError(
+                "the model is in training mode, where dropout would change the weights; call model.eval() first"
+            )
         batch = make_batch([(self.encode(sentence), list(english_ids))])
         batch = batch.to(next(self.model.parameters()).device)
         _, weights = self.model(
@@ -261,12 +345,13 @@ class Translator:
             english_ids: pieces, such as ``Translation.ids``.
         """
         source = ["".join(word) for word in self.cut(sentence)]
-        target = "".join(map(self._english, english_ids)).split()
+        dates = self._read(sentence)[1]
+        target = "".join(self._english(i, dates) for i in english_ids).split()
         weights = self.attend(sentence, english_ids).cross[-1].mean(dim=0)  # (T, S)
         links = align_by_weights(
             weights_of_words(
                 weights,
-                self.tgt_pieces(english_ids, marks=False),
+                self.tgt_pieces(english_ids, sentence, marks=False),
                 target,
                 self.src_pieces(sentence, marks=False),
                 source,
@@ -289,26 +374,41 @@ class Translator:
         )
         return [*pieces, END if marks else ""]
 
-    def tgt_pieces(self, english_ids: Sequence[int], *, marks: bool = True) -> list[str]:
+    def tgt_pieces(
+        self, english_ids: Sequence[int], sentence: str = "", *, marks: bool = True
+    ) -> list[str]:
         """Return the English pieces, one for each row of :meth:`attend`.
 
         Args:
             english_ids: pieces, such as ``Translation.ids``.
+            sentence: the Japanese, whose dates take the place of the weekdays that the model has written for them.
             marks: as in :meth:`src_pieces`. Without marks, padding, beginning and end are empty strings, and an unknown
                 piece is ⁇.
         """
+        dates = self._read(sentence)[1]
         if not marks:
-            return [*("".join(self._english(i).split()) for i in english_ids), ""]
-        pieces = (self.tgt_subwords.piece(i) for i in english_ids)
+            return [*("".join(self._english(i, dates).split()) for i in english_ids), ""]
+        pieces = (restore_dates(self.tgt_subwords.piece(i), dates) for i in english_ids)
         return [*(p[1:] if p.startswith(_SPACE) else f"·{p}" for p in pieces), END]
 
-    def _english(self, id: int) -> str:
+    def _english(self, id: int, dates: list[Date]) -> str:
         """Return the text of a piece."""
         if id in (PAD_ID, BOS_ID, EOS_ID):
             return ""
-        return " ⁇" if id == UNK_ID else self.tgt_subwords.piece(id).replace(_SPACE, " ")
+        if id == UNK_ID:
+            return " ⁇"
+        return restore_dates(self.tgt_subwords.piece(id).replace(_SPACE, " "), dates)
 
 
-def _spell_japanese(sentence: str) -> str:
-    """Normalise Japanese as in the training corpora, where 9:30 is written 9時30分."""
-    return _CLOCK.sub(r"\1時\2分", normalize_japanese(sentence))
+def _put_date(groups: list[list[str]], start: int, date: Date) -> None:
+    """Write a date over the pieces of its weekday, of which the first begins at ``start``."""
+    position, places = 0, []
+    for group in groups:
+        for k, piece in enumerate(group):
+            if start <= position < start + len(date.read):
+                places.append((group, k))
+            position += len(piece)
+    month, sign, day = date.japanese.partition("月")
+    parts = {1: [date.japanese], 2: [month + sign, day], 3: [month, sign, day]}
+    for (group, k), part in zip(places, parts[len(places)], strict=True):
+        group[k] = part

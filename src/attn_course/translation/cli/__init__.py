@@ -1,4 +1,5 @@
-"""The command ``attn-course``: fetch text, train a translator, evaluate it, translate. Used from chapter 12.
+"""The command ``attn-course``: fetch text, train a translator, evaluate it, translate; and write text with a language
+model. Used from chapter 12.
 
 Every error is one line on standard error that says what to do. The exit status is 1, or 2 for a command line that
 cannot be understood, or 130 for a training that was stopped and can continue.
@@ -8,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from attn_course.translation.cli import data, evaluate, train, translate
+from attn_course.translation.cli import data, evaluate, generate, train, translate
 from attn_course.translation.cli.common import explain_errors
 
 app = typer.Typer(
-    help="Train a Japanese–English translator, and use it. Chapter 12 of the Attention Course shows how.\n\n"
+    help="Train a Japanese–English translator, and use it (chapter 12 of the Attention Course), or let a small "
+    "language model write (chapter 14).\n\n"
     "Input and output are UTF-8, whatever the locale. The environment variable PYTHONIOENCODING can name another "
     "encoding for the output; characters that this encoding lacks are written as escapes such as \\u732b.",
     no_args_is_help=True,
@@ -44,5 +46,11 @@ def _options(
     pass
 
 
-for command in (data.data, train.train, translate.translate, evaluate.evaluate):
+for command in (
+    data.data,
+    train.train,
+    translate.translate,
+    evaluate.evaluate,
+    generate.generate,
+):
     app.command()(explain_errors(command))

@@ -152,8 +152,16 @@ def alignment_errors(
         alignment_error_rate,
         weights_of_words,
     )
+    from attn_course.translation.translator import Translator
 
     pairs = getattr(make_corpus(), split)[:limit]
+    # Numbers stay as they are written, since the pieces must spell the words of the corpus.
+    translator = Translator(
+        translator.model,
+        translator.src_subwords,
+        translator.tgt_subwords,
+        src_words=translator.src_words,
+    )
     links_of: dict[str, list] = {"diagonal": []}
     for pair in pairs:
         ids = translator.tgt_subwords.encode(pair.en)

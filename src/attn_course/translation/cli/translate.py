@@ -283,6 +283,7 @@ class _Reader:
         from attn_course.translation.translator import BUNDLED
 
         self.translator = translator
+        self.is_bundled = folder is None  # the threshold was chosen for this translator
         self.max_pieces = Settings.load((folder or BUNDLED) / SETTINGS).max_pieces
 
     def read(self, content: str, error: str, number: int, *, is_argument: bool) -> _Line:
@@ -341,11 +342,17 @@ class _Reader:
             )
 
     def warn_of_output(self, line: _Line, ranked: list[list["ScoredTranslation"]]) -> None:
-        """Warn if a translation has characters that the translator cannot write."""
+        """Warn of characters that the translator cannot write, and of translations that are probably wrong."""
         from attn_course.data.subwords import UNK_ID
 
         if any(UNK_ID in best.translation.ids for best, *_ in ranked):
             say(f"{line.where}⁇ stands for what the translator cannot write")
+        for sentence, (best, *_) in zip(line.sentences, ranked, strict=True):
+            if self.is_bundled and best.unsure:
+                say(
+                    f"{line.where}unsure: {_short(sentence)} is unlike the sentences that the translator learned from, "
+                    "so its translation may be wrong"
+                )
 
 
 def _short(text: str) -> str:
@@ -365,7 +372,7 @@ def draw_cross_attention(
     kind = "layer" if layer is None else "head"
     return plots.head_grid(
         panels.clamp(0, 1),
-        translator.tgt_pieces(english_ids),
+        translator.tgt_pieces(english_ids, sentence),
         translator.src_pieces(sentence),
         names=[f"{kind} {n}" for n in range(1, len(panels) + 1)],
     )
