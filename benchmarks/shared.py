@@ -78,8 +78,9 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def describe_machine() -> str:
     """Where and with what: the processor, the threads, the versions and the day."""
+    threads = torch.get_num_threads()
     return (
-        f"{processor()}, {torch.get_num_threads()} thread, {torch.backends.cpu.get_cpu_capability()}; "
+        f"{processor()}, {threads} thread{'s'[: threads - 1]}, {torch.backends.cpu.get_cpu_capability()}; "
         f"Python {platform.python_version()}, torch {torch.__version__}; {datetime.now(UTC):%Y-%m-%d}"
     )
 

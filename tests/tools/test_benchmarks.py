@@ -1,5 +1,6 @@
 """The benchmarks compare what they say they compare. Times are no tests; shares of padding are facts."""
 
+import json
 import sys
 from random import Random
 
@@ -110,3 +111,11 @@ def test_the_scripts_print_ratios_and_where_they_were_taken(benchmarks, sentence
     assert f"torch {torch.__version__}" in out
     assert "made up: 700 pairs" in out
     assert out.count("(quartiles ") == 2
+
+
+def test_the_tables_of_the_real_model_are_those_of_its_recorded_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import real_model
+
+    recorded = json.loads(real_model.RESULTS.read_text("utf-8"))
+    assert real_model.RESULTS.with_suffix(".md").read_text("utf-8") == real_model.tables(recorded)
