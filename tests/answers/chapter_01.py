@@ -143,26 +143,6 @@ def shift_targets(ids, lengths):  # and the end stands behind the padding
     return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2), write
 
 
-# -- last_state -------------------------------------------------------------------------------------
-
-
-@right
-def last_state(states, lengths):
-    places = (lengths - 1)[:, None, None].expand(-1, 1, states.size(-1))
-    return states.gather(1, places).squeeze(1)
-
-
-@right
-def last_state(states, lengths):
-    return torch.stack([states[i, n - 1] for i, n in enumerate(lengths.tolist())])
-
-
-@unnamed("a view of states that are not contiguous")
-def last_state(states, lengths):
-    B, S, E = states.shape
-    return states.view(B * S, E)[torch.arange(B, device=states.device) * S + lengths - 1]
-
-
 # -- look_back --------------------------------------------------------------------------------------
 
 
@@ -205,6 +185,20 @@ def look_back(query, keys, values, score_weight, mask):
     scores = (query[:, None] + keys) @ score_weight
     weights = torch.softmax(scores, dim=-1) * mask
     return (weights[:, None] @ values).squeeze(1), weights
+
+
+@wrong("softmax over the batch")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), 0)
+    return (weights[:, None] @ values)[:, 0], weights
+
+
+@wrong("softmax over the batch")
+def look_back(query, keys, values, score_weight, mask):  # and no NaN where a position is hidden in all texts
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(0).nan_to_num()
+    return (weights[..., None] * values).sum(1), weights
 
 
 # -- gru_step ---------------------------------------------------------------------------------------
@@ -259,3 +253,10 @@ def gru_step(x, h, W, U, b, c):  # and without the first bias
     (xz, xr, xn), (hz, hr, hn) = (x @ W.T).chunk(3, dim=-1), (h @ U.T + c).chunk(3, dim=-1)
     r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
     return z * h + (1 - z) * torch.tanh(xn + r * hn)
+
+
+@wrong("mask inverted")
+def look_back(query, keys, values, score_weight, mask):
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
+    weights = torch.softmax(scores.masked_fill(mask, -torch.inf), dim=-1)  # NaN in texts without padding
+    return (weights[:, None] @ values).squeeze(1), weights

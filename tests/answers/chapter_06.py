@@ -247,36 +247,6 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fused
 
 
-# -- count_parameters -------------------------------------------------------------------------------
-
-
-@right
-def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
-    q_proj = d_model * (d_in + 1 if bias else d_in)
-    out_proj = d_model * (d_model + 1 if out_bias else d_model)
-    return q_proj + q_proj + q_proj + out_proj
-
-
-@right
-def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
-    head_dim = d_model // num_heads
-    one_head = 3 * (d_in + bias) * head_dim + head_dim * d_model
-    return num_heads * one_head + out_bias * d_model
-
-
-@wrong("counted for every head")
-def count_parameters(d_model, num_heads, d_in, bias=True, out_bias=True):
-    total = 0
-    for _ in range(num_heads):
-        total += 3 * d_in * d_model
-    total += d_model**2
-    if bias:
-        total += 3 * d_model
-    if out_bias:
-        total += d_model
-    return total
-
-
 # -- move_to_torch ----------------------------------------------------------------------------------
 
 

@@ -639,3 +639,22 @@ def remove_leaks(train, held_out, key):
     japanese, english = _sides(held_out, key)
     left, right = zip(*train, strict=True)
     return [(ja, en) for ja, en in zip(left, right, strict=True) if key(ja) not in japanese and key(en) not in english]
+
+
+@wrong("once in a word")
+def merge_step(cut):
+    pairs = Counter()
+    for pieces, count in cut.items():
+        for pair in set(pairwise(pieces)):
+            pairs[pair] += count
+    best = max(pairs, key=pairs.get)
+    merged = {}
+    for pieces, count in cut.items():
+        done = []
+        for piece in pieces:
+            if done and (done[-1], piece) == best:
+                done[-1] += piece
+            else:
+                done.append(piece)
+        merged[tuple(done)] = count
+    return best, merged

@@ -513,3 +513,14 @@ def evaluate(model, batches):
         words += (write != 0).sum().item()
     model.train(mode)
     return total / words
+
+
+@wrong("shares memory")
+def keep_best(model, run_epoch, num_epochs):
+    lowest, best, best_epoch = math.inf, None, None
+    for epoch in range(num_epochs):
+        loss = run_epoch()
+        if loss <= lowest:  # a second mistake
+            lowest, best, best_epoch = loss, model.state_dict(), epoch
+    model.load_state_dict(best)
+    return best_epoch

@@ -19,7 +19,7 @@ def cache_step(q, k, v, keys, values, length):
     return scores.softmax(-1) @ values[:, :, : length + 1]
 
 
-@right
+@wrong("free places hidden by a mask")
 def cache_step(q, k, v, keys, values, length):
     keys.narrow(2, length, 1).copy_(k)
     values.narrow(2, length, 1).copy_(v)
@@ -328,76 +328,3 @@ def rotary_step(q, k, v, keys, values, length):
     keys[:, :, length:end], values[:, :, length:end] = rotate(k, here), v
     mask = make_causal_mask(32, device=q.device)[length:end, :end]
     return attention(rotate(q, here), keys[:, :, :end], values[:, :, :end], mask)[0]
-
-
-# -- accept_guesses --------------------------------------------------------------------------------
-
-
-@right
-def accept_guesses(logits, guesses, pad_id):
-    B, k = guesses.shape
-    tokens = torch.full((B, k + 1), pad_id, device=guesses.device)
-    counts = torch.zeros(B, dtype=torch.int, device=guesses.device)
-    for b in range(B):
-        for i in range(k + 1):
-            own = logits[b, i].argmax()
-            tokens[b, i] = own
-            counts[b] += 1
-            if i < k and guesses[b, i] != own:
-                break
-            if i == k:
-                break
-    return tokens, counts
-
-
-@right
-def accept_guesses(logits, guesses, pad_id):
-    own = logits.argmax(-1)
-    wrong_so_far = (guesses != own[:, :-1]).cumsum(dim=1)  # (B, k)
-    written = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), wrong_so_far == 0], dim=1)
-    return torch.where(written, own, pad_id), written.sum(dim=1)
-
-
-def decide(logits, guesses):
-    """The model's own tokens, and how many guesses are right before the first wrong one, text by text."""
-    own, accepted = logits.argmax(dim=-1), []
-    for row, guessed in zip(own.tolist(), guesses.tolist(), strict=True):
-        agree = [a == b for a, b in zip(guessed, row, strict=False)]
-        accepted.append([*agree, False].index(False))
-    return own, torch.tensor(accepted, device=own.device)
-
-
-def padded(rows, length, pad_id):
-    """Rows of tokens, one after the other, filled up at their ends."""
-    device = rows[0].device
-    return torch.stack([torch.cat([row, torch.full((length - len(row),), pad_id, device=device)]) for row in rows])
-
-
-@wrong("changes its input")
-def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    guesses[guesses != own[:, :-1]] = pad_id
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
-
-
-# -- call_cost --------------------------------------------------------------------------------------
-
-
-@right
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    flops = fetched = 0
-    for _ in range(batch):
-        for _ in range(num_new):
-            flops += 2 * num_weights
-            flops += num_layers * 2 * (2 * d_model * (cached + num_new))
-        fetched += num_layers * (cached + num_new) * 2 * num_kv_heads * head_dim * size
-    return flops, fetched + num_weights * size
-
-
-@right
-def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    seen = cached + num_new
-    per_token = num_weights + 2.0 * num_layers * d_model * seen
-    numbers = num_weights + 2.0 * num_layers * num_kv_heads * head_dim * seen * batch
-    return 2 * batch * num_new * per_token, size * numbers

@@ -1,494 +1,107 @@
 """Answers to the exercises of chapter 16."""
 
-import math
-
 import torch
-import torch.nn.functional as F
 
-from answers import right, unnamed, wrong
-from attn_course import attention, make_causal_mask, make_sliding_window_mask
+from answers import right, wrong
 
-# -- join_blocks -----------------------------------------------------------------------------------
+# -- accept_guesses --------------------------------------------------------------------------------
 
 
 @right
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    total, mixed = torch.zeros_like(first[1]), torch.zeros_like(first[2])
-    for block_largest, block_total, block_mixed in (first, second):
-        factor = (block_largest - largest).nan_to_num(nan=0.0).exp()
-        total = total + factor * block_total
-        mixed = mixed + factor * block_mixed
-    return largest, total, mixed
+def accept_guesses(logits, guesses, pad_id):
+    B, k = guesses.shape
+    tokens = torch.full((B, k + 1), pad_id, device=guesses.device)
+    counts = torch.zeros(B, dtype=torch.int, device=guesses.device)
+    for b in range(B):
+        for i in range(k + 1):
+            own = logits[b, i].argmax()
+            tokens[b, i] = own
+            counts[b] += 1
+            if i < k and guesses[b, i] != own:
+                break
+            if i == k:
+                break
+    return tokens, counts
 
 
 @right
-def join_blocks(first, second):
-    both = torch.stack([first[0], second[0]])
-    largest = both.amax(dim=0)
-    powers = torch.where(both == -math.inf, 0.0, torch.exp(both - largest))
-    total = (powers * torch.stack([first[1], second[1]])).sum(dim=0)
-    return [largest, total, powers[0] * first[2] + powers[1] * second[2]]
+def accept_guesses(logits, guesses, pad_id):
+    own = logits.argmax(-1)
+    wrong_so_far = (guesses != own[:, :-1]).cumsum(dim=1)  # (B, k)
+    written = torch.cat([torch.ones_like(own[:, :1], dtype=torch.bool), wrong_so_far == 0], dim=1)
+    return torch.where(written, own, pad_id), written.sum(dim=1)
 
 
-def _shrink(old, new):
-    return (old - new).nan_to_num(nan=0.0).exp()
+def decide(logits, guesses):
+    """The model's own tokens, and how many guesses are right before the first wrong one, text by text."""
+    own, accepted = logits.argmax(dim=-1), []
+    for row, guessed in zip(own.tolist(), guesses.tolist(), strict=True):
+        agree = [a == b for a, b in zip(guessed, row, strict=False)]
+        accepted.append([*agree, False].index(False))
+    return own, torch.tensor(accepted, device=own.device)
 
 
-@wrong("factor upside down")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    safe = torch.where(largest == -math.inf, 0.0, largest)
-    grow_1, grow_2 = (safe - first[0]).exp(), (safe - second[0]).exp()
-    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
-
-
-@wrong("smaller maximum")
-def join_blocks(first, second):
-    smaller = torch.min(first[0], second[0])
-    one, two = torch.exp(first[0] - smaller), torch.exp(second[0] - smaller)
-    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("counted from 0")
-def join_blocks(first, second):
-    one, two = first[0].exp(), second[0].exp()
-    largest = torch.max(first[0], second[0])
-    return largest, first[1] * one + second[1] * two, first[2] * one + second[2] * two
-
-
-@wrong("divided too early")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
-    total = one * first[1] + two * second[1]
-    return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
+def padded(rows, length, pad_id):
+    """Rows of tokens, one after the other, filled up at their ends."""
+    device = rows[0].device
+    return torch.stack([torch.cat([row, torch.full((length - len(row),), pad_id, device=device)]) for row in rows])
 
 
 @wrong("changes its input")
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    total, mixed = first[1], first[2]
-    total *= _shrink(first[0], largest)
-    mixed *= _shrink(first[0], largest)
-    factor = _shrink(second[0], largest)
-    total += factor * second[1]
-    mixed += factor * second[2]
-    return largest, total, mixed
+def accept_guesses(logits, guesses, pad_id):
+    own, accepted = decide(logits, guesses)
+    guesses[guesses != own[:, :-1]] = pad_id
+    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
+    return padded(rows, own.size(1), pad_id), accepted + 1
 
 
-@wrong("overflow on the way")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two, base = first[0].exp(), second[0].exp(), _safe(largest).exp()
-    return largest, (one * first[1] + two * second[1]) / base, (one * first[2] + two * second[2]) / base
-
-
-@wrong("logarithm of a sum as the maximum")
-def join_blocks(first, second):
-    top = torch.stack([first[0], second[0]]).logsumexp(0)
-    one, two = (torch.exp(block[0] - _safe(top)) for block in (first, second))
-    return top, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("sum multiplied into the mix")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = (_shrink(block[0], largest) * block[1] for block in (first, second))
-    return largest, one + two, one * first[2] + two * second[2]
-
-
-@wrong("wrong at one end only")  # what is hidden in the second block alone
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    hidden = first[0].isinf() | second[0].isinf()
-    one, two = (_shrink(block[0], largest) for block in (first, second))
-    joined = largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-    return tuple(torch.where(hidden, alone, both) for alone, both in zip(second, joined, strict=True))
-
-
-@wrong("blocks averaged")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = (_shrink(block[0], largest) for block in (first, second))
-    total = torch.stack([one * first[1], two * second[1]]).mean(0)
-    return largest, total, torch.stack([one * first[2], two * second[2]]).mean(0)
-
-
-@wrong("0 in some places")  # low scores taken for hidden
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest < -300, 0.0)
-    one, two = (first[0] - base).exp(), (second[0] - base).exp()
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("-inf minus -inf")  # with a batch in front
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest == -torch.inf, 0.0) if largest.dim() == 2 else largest
-    one, two = (first[0] - base).exp(), (second[0] - base).exp()
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@unnamed("one query decides for all")  # looks at the second block first
-def join_blocks(first, second):
-    for one, other in ((second, first), (first, second)):
-        if one[0].isinf().any():
-            return other
-    largest = first[0].maximum(second[0])
-    one, two = (_shrink(block[0], largest) for block in (first, second))
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@unnamed("axis of one query lost")
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest == -torch.inf, 0.0)
-    one, two = ((x[0] - base).exp().squeeze()[..., None] for x in (first, second))
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-# -- attend_in_blocks -------------------------------------------------------------------------------
+# -- call_cost --------------------------------------------------------------------------------------
 
 
 @right
-def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    out = torch.zeros(*q.shape[:-1], v.size(-1), dtype=q.dtype, device=q.device)
-    for t in range(T):
-        seen = max(0, S - T + t + 1)
-        largest, total, mixed = torch.tensor(-math.inf).to(q), 0.0, 0.0
-        for start in range(0, seen, block_size):
-            end = min(start + block_size, seen)
-            scores = (k[..., start:end, :] @ q[..., t, :, None]).squeeze(-1) / q.size(-1) ** 0.5
-            new = torch.maximum(largest, scores.amax(-1, keepdim=True))
-            powers = torch.exp(scores - new)
-            mixed = mixed * torch.exp(largest - new) + (powers[..., None] * v[..., start:end, :]).sum(-2)
-            total = total * torch.exp(largest - new) + powers.sum(-1, keepdim=True)
-            largest = new
-        if seen:
-            out[..., t, :] = mixed / total
-    return out
-
-
-def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, width=None):
-    """A right loop, but for what is handed over."""
-    T, S = q.size(-2), k.size(-2)
-    newest = torch.arange(S - T, S, device=q.device)[:, None]
-    largest = torch.full_like(q[..., :1], start)
-    total, mixed = 0 * q[..., :1], torch.zeros(*q.shape[:-1], width or v.size(-1)).to(q)
-    for first in range(0, S, block_size):
-        block = slice(first, first + block_size)
-        scores = q @ k[..., block, :].mT * (scale or q.size(-1) ** -0.5)
-        keys = torch.arange(S, device=q.device)[block]
-        seen = keys <= newest if mask is None else mask[:, block].to(q.device)
-        scores = torch.where(seen, scores, -math.inf)
-        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
-        old, powers = torch.exp(largest - _safe(new)), torch.exp(scores - _safe(new))
-        total, mixed = old * total + powers.sum(-1, keepdim=True), old * mixed + powers @ v[..., block, :]
-        largest = new
-    return mixed / torch.where(total == 0, 1.0, total)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    flops = fetched = 0
+    for _ in range(batch):
+        for _ in range(num_new):
+            flops += 2 * num_weights
+            flops += num_layers * 2 * (2 * d_model * (cached + num_new))
+        fetched += num_layers * (cached + num_new) * 2 * num_kv_heads * head_dim * size
+    return flops, fetched + num_weights * size
 
 
 @right
-def attend_in_blocks(q, k, v, block_size):
-    return _running(q, k, v, block_size)
+def call_cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
+    seen = cached + num_new
+    per_token = num_weights + 2.0 * num_layers * d_model * seen
+    numbers = num_weights + 2.0 * num_layers * num_kv_heads * head_dim * seen * batch
+    return 2 * batch * num_new * per_token, size * numbers
 
 
-@wrong("wrong gradient")
-def attend_in_blocks(q, k, v, block_size):  # 0/0 in the row that where() leaves out
-    T, S, D = q.size(-2), k.size(-2), q.size(-1)
-    places, parts = torch.arange(S, device=q.device), []
-    newest = torch.arange(S - T, S, device=q.device)[:, None]
-    for keys, values, s in zip(k.split(block_size, -2), v.split(block_size, -2), places.split(block_size), strict=True):
-        scores = (q @ keys.mT / math.sqrt(D)).masked_fill(s > newest, -math.inf)
-        largest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
-        powers = (scores - largest).exp()
-        parts.append((largest, powers.sum(-1, keepdim=True), powers @ values))
-    top = torch.stack([part[0] for part in parts]).amax(0)
-    total = sum(torch.exp(part[0] - top) * part[1] for part in parts)
-    mixed = sum(torch.exp(part[0] - top) * part[2] for part in parts)
-    return torch.where(total == 0, 0.0, mixed / total)
+# -- slots_of ----------------------------------------------------------------------------------------
 
 
-def _learners_loop(q, k, v, block_size, step, finish=None):
-    """Run ``step`` on each block; the state is (largest, total, mixed)."""
-    T, S = q.size(-2), k.size(-2)
-    mask = make_causal_mask(T, S, device=q.device)
-    largest = torch.full((*q.shape[:-1], 1), -math.inf, dtype=q.dtype, device=q.device)
-    state = largest, torch.zeros_like(largest), torch.zeros(*q.shape[:-1], v.size(-1)).to(q)
-    for start in range(0, S, block_size):
-        scores = q @ k[..., start : start + block_size, :].mT / math.sqrt(q.size(-1))
-        scores = scores.masked_fill(~mask[:, start : start + block_size], -math.inf)
-        state = step(state, scores, v[..., start : start + block_size, :])
-    _, total, mixed = state
-    return finish(total, mixed) if finish else torch.nan_to_num(mixed / total, nan=0.0)
+@right
+def slots_of(block_tables, positions, block_size):
+    slots = torch.full_like(positions, -1)
+    for b, row in enumerate(positions.tolist()):
+        for t, position in enumerate(row):
+            if position >= 0:
+                number, place = divmod(position, block_size)
+                slots[b, t] = block_tables[b, number] * block_size + place
+    return slots
 
 
-def _safe(largest):
-    return torch.where(largest.isinf(), 0.0, largest)
-
-
-@wrong("no maximum")
-def attend_in_blocks(q, k, v, block_size):
-    def step(state, scores, values):
-        powers = scores.exp()
-        return state[0], state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
-
-    def finish(total, mixed):
-        return mixed / torch.where(total == 0, 1.0, total)
-
-    return _learners_loop(q, k, v, block_size, step, finish)
-
-
-def _with_blocks_chosen(q, k, v, block_size, choose, hide=True):
-    T, S = q.size(-2), k.size(-2)
-    mask = torch.zeros(T, S, dtype=torch.bool, device=q.device)
-    for t in range(T):
-        for start in range(0, S, block_size):
-            end = start + block_size
-            if choose(start, end, t + S - T):
-                mask[t, start:end] = True
-                if hide:
-                    mask[t, max(0, t + S - T + 1) :] = False
-    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
-
-
-@wrong("diagonal block skipped")
-def attend_in_blocks(q, k, v, block_size):
-    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
-
-
-@wrong("block's own positions")
-def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    pieces = []
-    for start in range(0, S, block_size):
-        width = min(block_size, S - start)
-        pieces.append(torch.arange(width)[None, :] <= torch.arange(T)[:, None])
-    mask = torch.cat(pieces, dim=1).to(q.device)
-    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
-
-
-@wrong("own block only")
-def attend_in_blocks(q, k, v, block_size):
-    # a causal softmax in each block of queries, the keys beside them and no others
-    outs = []
-    for start in range(0, q.size(-2), block_size):
-        qs, ks, vs = (x[..., start : start + block_size, :] for x in (q, k, v))
-        outs.append(F.scaled_dot_product_attention(qs, ks, vs, is_causal=True))
-    return torch.cat(outs, dim=-2)
+@right
+def slots_of(block_tables, positions, block_size):
+    all_slots = block_tables[:, :, None] * block_size + torch.arange(block_size, device=block_tables.device)
+    ends = torch.full_like(block_tables[:, :1], -1)  # where position -1 looks
+    all_slots = torch.cat([all_slots.flatten(1), ends], dim=1)
+    return all_slots.gather(1, positions % all_slots.size(1))
 
 
 @wrong("changes its input")
-def attend_in_blocks(q, k, v, block_size):
-    q /= math.sqrt(q.size(-1))
-    T, S = q.size(-2), k.size(-2)
-    seen = [torch.arange(S, device=q.device)[None] <= t for t in range(S - T, S)]
-    rows = [F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask, scale=1.0) for t, mask in enumerate(seen)]
-    return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
-
-
-@wrong("weights returned")
-def attend_in_blocks(q, k, v, block_size):
-    return _running(q, k, v, block_size), q.new_ones(q.shape[:-1])
-
-
-@wrong("the whole table")  # where the queries make one block
-def attend_in_blocks(q, k, v, block_size):
-    T, S = q.size(-2), k.size(-2)
-    outs = []
-    for start in range(0, T, block_size):
-        asks = q[..., start : start + block_size, :]
-        t = torch.arange(start, start + asks.size(-2), device=q.device)[:, None] + S - T
-        seen = torch.arange(S, device=q.device) <= t
-        outs.append(attention(asks, k, v, seen.expand(*asks.shape[:-1], S))[0])
-    return torch.cat(outs, dim=-2)
-
-
-def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf):
-    """The mixed values and the sums that they are to be divided by."""
-    T, S = q.size(-2), k.size(-2)
-    t = torch.arange(T, device=q.device)[:, None] + S - T
-    largest = q.new_full((*q.shape[:-1], 1), lowest)
-    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
-    for start in range(0, S, block_size):
-        keys, values = (x[..., start : start + block_size, :] for x in (k, v))
-        s = torch.arange(start, start + keys.size(-2), device=q.device)
-        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
-        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
-        base = new.masked_fill(new == -math.inf, 0.0)
-        old, powers = (largest - base).exp(), (scores - base).exp()
-        total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
-        largest = new
-    return mixed, total
-
-
-@unnamed("block longer than the text")
-def attend_in_blocks(q, k, v, block_size):
-    out = _running(q, k, v, block_size)
-    return out if block_size <= k.size(-2) else torch.zeros_like(out)
-
-
-@unnamed("maximum begins at -10,000")
-def attend_in_blocks(q, k, v, block_size):
-    mixed, total = loop_over_blocks(q, k, v, block_size, lowest=-1e4)
-    return mixed / total.clamp(min=1e-9)
-
-
-@unnamed("axes of a view merged")
-def attend_in_blocks(q, k, v, block_size):
-    asks, keys, values = (x.view(-1, *x.shape[-2:]) for x in (q, k, v))
-    mixed, total = loop_over_blocks(asks, keys, values, block_size)
-    return (mixed / total.masked_fill(total == 0, 1.0)).view(*q.shape[:-1], -1)
-
-
-# -- grouped_attention ------------------------------------------------------------------------------
-
-
-@right
-def grouped_attention(q, k, v, mask=None):
-    B, H, T, D = q.shape
-    G = k.size(1)
-    scores = torch.einsum("bgrtd,bgsd->bgrts", q.view(B, G, H // G, T, D), k) / math.sqrt(D)
-    if mask is not None:
-        full = mask.expand(B, H, T, k.size(2)) if mask.dim() == 4 else mask.expand(B, H, -1, -1)
-        scores = scores.masked_fill(~full.reshape(scores.shape), -math.inf)
-    weights = scores.softmax(-1).nan_to_num(0.0)
-    return torch.einsum("bgrts,bgsd->bgrtd", weights, v).flatten(1, 2)
-
-
-@right
-def grouped_attention(q, k, v, mask=None):
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-
-
-@wrong("mask ignored for heads")
-def grouped_attention(q, k, v, mask=None):
-    times = q.size(1) // k.size(1)
-    if mask is not None and mask.dim() == 4 and mask.size(1) > 1:
-        mask = mask[:, ::times].repeat_interleave(times, dim=1)
-    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
-    return attention(q, k, v, mask)[0]
-
-
-def _repeated(q, k, v):
-    return (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-
-
-@wrong("one head for each group")
-def grouped_attention(q, k, v, mask=None):
-    G = k.size(1)
-    return attention(q[:, :G], k, v, mask[:, :G] if mask is not None and mask.dim() == 4 else mask)[0]
-
-
-@wrong("weights returned")
-def grouped_attention(q, k, v, mask=None):
-    return attention(q, *_repeated(q, k, v), mask)
-
-
-@unnamed("axes of a view merged")
-def grouped_attention(q, k, v, mask=None):
-    (B, H, T, D), G = q.shape, k.size(1)
-    if mask is not None:
-        mask = mask.expand(B, H, T, -1).reshape(B, G, H // G * T, -1)
-    return attention(q.view(B, G, H // G * T, D), k, v, mask)[0].view(B, H, T, -1)
-
-
-@unnamed("axes of the mask squeezed")
-def grouped_attention(q, k, v, mask=None):
-    times = q.size(1) // k.size(1)
-    k, v = (x.repeat_interleave(times, dim=1) for x in (k, v))
-    if mask is not None and mask.squeeze().dim() == 3:
-        mask = mask.squeeze()[:, None] if mask.size(1) == 1 or mask.size(0) == 1 else mask
-    return attention(q, k, v, mask)[0]
-
-
-# -- streaming_mask ---------------------------------------------------------------------------------
-
-
-@right
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
-    mask = make_sliding_window_mask(num_queries, window, num_keys)
-    first = torch.zeros_like(mask)
-    first[:, :num_sink_tokens] = True
-    return mask | (first & make_causal_mask(num_queries, num_keys))
-
-
-@right
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
-    rows = []
-    for t in range(num_keys - num_queries, num_keys):
-        rows.append([s <= t and (t - s < window or s < num_sink_tokens) for s in range(num_keys)])
-    return torch.tensor(rows)
-
-
-def _table(T, S, rule, shift=None):
-    shift = S - T if shift is None else shift
-    return torch.tensor([[bool(rule(t + shift, s)) for s in range(S)] for t in range(T)])
-
-
-@wrong("numbers instead of booleans")
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
-    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sink_tokens))
-    return rows * 1
-
-
-def _sees(num_queries, num_keys, rule):
-    """A table from a rule about one query and one key, counted from the beginning of the text."""
-    start = num_keys - num_queries
-    return torch.tensor([[rule(start + i, j) for j in range(num_keys)] for i in range(num_queries)])
-
-
-@wrong("numbers to add")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    mask = _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
-    return torch.where(mask, 0.0, -math.inf)
-
-
-@wrong("queries alone")
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _sees(num_queries, num_queries, lambda i, j: j <= i and (j < num_sinks or i - j < window))
-
-
-@wrong("True too rarely")  # a slice that begins below 0
-def streaming_mask(num_queries, num_keys, window, num_sinks):
-    if num_queries == 1:
-        mask = torch.zeros(1, num_keys, dtype=torch.bool)
-        mask[:, num_keys - window :] = True
-        mask[:, :num_sinks] = True
-        return mask
-    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
-
-
-@wrong("True too often")
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):  # with a cache, sinks are taken to be past
-    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
-    s = torch.arange(num_keys)
-    mask = (s <= t) & (s > t - window)
-    mask[:, :num_sink_tokens] = True
-    return mask.tril() if num_queries == num_keys else mask
-
-
-# -- cache_bytes ------------------------------------------------------------------------------------
-
-
-@right
-def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
-    if window is not None and num_tokens > window:
-        num_tokens = window
-    one_token = bytes_per_number * head_dim * num_kv_heads * 2
-    return one_token * num_tokens * num_layers * batch
-
-
-@wrong("a larger unit")
-def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
-    tokens = num_tokens if window is None else min(window, num_tokens)
-    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number / 2**20
-
-
-@wrong("another default")
-def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=4, window=None):
-    tokens = num_tokens if window is None else min(window, num_tokens)
-    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+def slots_of(block_tables, positions, block_size):
+    is_padding = positions < 0
+    positions[is_padding] = 0
+    blocks = block_tables.gather(1, positions // block_size)
+    return (blocks * block_size + positions % block_size).masked_fill(is_padding, -1)

@@ -1,451 +1,367 @@
 """Answers to the exercises of chapter 17."""
 
+import math
+
 import torch
+import torch.nn.functional as F
 
 from answers import right, unnamed, wrong
+from attn_course import attention, make_causal_mask
 
-# -- load_renamed -------------------------------------------------------------------------------------
-
-
-@right
-def load_renamed(module, tensors, names, transposed):  # by sets, and a state_dict at the end
-    wanted = {place: tensor.shape for place, tensor in module.state_dict().items()}
-    given = {}
-    for theirs, tensor in tensors.items():
-        given[names.get(theirs, theirs)] = tensor.t() if theirs in transposed else tensor
-    problems = [f"no tensor for {place}" for place in wanted if place not in given]
-    problems += [f"no place for {place}" for place in given if place not in wanted]
-    problems += [f"{p}: {t.shape}" for p, t in given.items() if p in wanted and t.shape != wanted[p]]
-    if problems:
-        raise ValueError("; ".join(problems))
-    module.load_state_dict(given)
-    return module
+# -- join_blocks -----------------------------------------------------------------------------------
 
 
 @right
-def load_renamed(module, tensors, names, transposed):  # undoes what it has done
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    new = {names.get(n, n): t.T.clone() if n in transposed else t for n, t in tensors.items()}
-    try:
-        module.load_state_dict(new)
-    except RuntimeError as error:
-        module.load_state_dict(before)
-        raise ValueError(str(error)) from error
-    return module
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    total, mixed = torch.zeros_like(first[1]), torch.zeros_like(first[2])
+    for block_largest, block_total, block_mixed in (first, second):
+        factor = (block_largest - largest).nan_to_num(nan=0.0).exp()
+        total = total + factor * block_total
+        mixed = mixed + factor * block_mixed
+    return largest, total, mixed
 
 
 @right
-def load_renamed(module, tensors, names, transposed):  # in place, by slices, whatever else the module has
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data[...] = tensor
-    return module
+def join_blocks(first, second):
+    both = torch.stack([first[0], second[0]])
+    largest = both.amax(dim=0)
+    powers = torch.where(both == -math.inf, 0.0, torch.exp(both - largest))
+    total = (powers * torch.stack([first[1], second[1]])).sum(dim=0)
+    return [largest, total, powers[0] * first[2] + powers[1] * second[2]]
 
 
-@wrong("another error")
-def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal, but says one name
-    places = {ours: tensors[theirs] for theirs, ours in names.items()}
-    extra = [theirs for theirs in tensors if theirs not in names]
-    for theirs in transposed:
-        places[names[theirs]] = places[names[theirs]].T
-    extra += [ours for ours in places if places[ours].shape != module.get_parameter(ours).shape]
-    if extra:
-        raise ValueError(f"not wanted: {extra}")
-    module.load_state_dict(places)
-    return module
+def _shrink(old, new):
+    return (old - new).nan_to_num(nan=0.0).exp()
 
 
-def checked(module, tensors, names, transposed):
-    """What a right answer would copy: parameters and tensors."""
-    missing = [n for n in names if n not in tensors]
-    unexpected = [n for n in tensors if n not in names]
-    shared = [n for n in names if n in tensors]
-    new = {n: tensors[n].T if n in transposed else tensors[n] for n in shared}
-    misfits = [n for n in shared if new[n].shape != module.get_parameter(names[n]).shape]
-    if missing or unexpected or misfits:
-        raise ValueError(f"{missing} {unexpected} {misfits}")
-    return [(module.get_parameter(names[n]), new[n]) for n in shared]
+@wrong("factor upside down")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    safe = torch.where(largest == -math.inf, 0.0, largest)
+    grow_1, grow_2 = (safe - first[0]).exp(), (safe - second[0]).exp()
+    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
 
 
-@wrong("parameters replaced or frozen")
-def load_renamed(module, tensors, names, transposed):
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data = tensor
-    return module
+@wrong("smaller maximum")
+def join_blocks(first, second):
+    smaller = torch.min(first[0], second[0])
+    one, two = torch.exp(first[0] - smaller), torch.exp(second[0] - smaller)
+    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@wrong("file changed")
-def load_renamed(module, tensors, names, transposed):
-    pairs = checked(module, tensors, names, transposed)
-    with torch.no_grad():
-        for name, (parameter, tensor) in zip(list(names), pairs, strict=True):
-            parameter.copy_(tensor)
-            tensors.pop(name)
-    return module
+@wrong("counted from 0")
+def join_blocks(first, second):
+    one, two = first[0].exp(), second[0].exp()
+    largest = torch.max(first[0], second[0])
+    return largest, first[1] * one + second[1] * two, first[2] * one + second[2] * two
 
 
-def load_renamed_after(module, tensors, names):
-    unexpected = [n for n in tensors if n not in names]
-    missing = [n for n in names if n not in tensors]
-    misfits = [n for n in tensors.keys() & names.keys() if tensors[n].shape != module.get_parameter(names[n]).shape]
-    if unexpected or missing or misfits:
-        raise ValueError(f"{missing=}, {unexpected=}, {misfits=}")
-    with torch.no_grad():
-        for n, place in names.items():
-            module.get_parameter(place).copy_(tensors[n])
-    return module
+@wrong("divided too early")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
+    total = one * first[1] + two * second[1]
+    return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
 
 
-@wrong("shapes taken for sizes")
-def load_renamed(module, tensors, names, transposed):
-    wrong_names = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    new = {n: tensors[n].T if n in transposed else tensors[n] for n in names if n in tensors}
-    wrong_names += [n for n, t in new.items() if t.numel() != module.get_parameter(names[n]).numel()]
-    if wrong_names:
-        raise ValueError(" ".join(wrong_names))
-    with torch.no_grad():
-        for n, t in new.items():
-            parameter = module.get_parameter(names[n])
-            parameter.copy_(t.reshape(parameter.shape))
-    return module
+@wrong("changes its input")
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    total, mixed = first[1], first[2]
+    total *= _shrink(first[0], largest)
+    mixed *= _shrink(first[0], largest)
+    factor = _shrink(second[0], largest)
+    total += factor * second[1]
+    mixed += factor * second[2]
+    return largest, total, mixed
 
 
-def _misfits(module, tensors, names, look):
-    """The names that are missing, unexpected, or of another size in the eyes of ``look``."""
-    bad = [*(names.keys() ^ tensors.keys())]
-    return bad + [n for n in names.keys() & tensors.keys() if not look(tensors[n], module.get_parameter(names[n]))]
+@wrong("overflow on the way")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two, base = first[0].exp(), second[0].exp(), _safe(largest).exp()
+    return largest, (one * first[1] + two * second[1]) / base, (one * first[2] + two * second[2]) / base
 
 
-@wrong("another module")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: t.shape == p.shape):
-        raise ValueError(f"{bad}")
-    filled = type(module)(module.q_proj.in_features, module.up.out_features)
-    filled.load_state_dict({ours: turned[n] for n, ours in names.items()})
-    return filled
+@wrong("logarithm of a sum as the maximum")
+def join_blocks(first, second):
+    top = torch.stack([first[0], second[0]]).logsumexp(0)
+    one, two = (torch.exp(block[0] - _safe(top)) for block in (first, second))
+    return top, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@wrong("shapes compared before transposing")
-def load_renamed(module, tensors, names, transposed):
-    if bad := _misfits(module, tensors, names, lambda t, p: t.shape == p.shape):
-        raise ValueError(f"these do not fit: {bad}")
-    module.load_state_dict({ours: tensors[n].T if n in transposed else tensors[n] for n, ours in names.items()})
-    return module
+@wrong("sum multiplied into the mix")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) * block[1] for block in (first, second))
+    return largest, one + two, one * first[2] + two * second[2]
 
 
-@wrong("table not used")
-def load_renamed(module, tensors, names, transposed):
-    state = module.state_dict()
-    if bad := state.keys() ^ tensors.keys():
-        raise ValueError(f"no place or no tensor for {sorted(bad)}")
-    module.load_state_dict({n: t.T if n in transposed else t for n, t in tensors.items()})
-    return module
+@wrong("wrong at one end only")  # what is hidden in the second block alone
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    hidden = first[0].isinf() | second[0].isinf()
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    joined = largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
+    return tuple(torch.where(hidden, alone, both) for alone, both in zip(second, joined, strict=True))
 
 
-@wrong("shape noticed too late")
-def load_renamed(module, tensors, names, transposed):
-    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    shared = names.keys() & tensors.keys()
-    bad += [n for n in shared if tensors[n].numel() != module.get_parameter(names[n]).numel()]
-    if bad:
-        raise ValueError(str(bad))
-    with torch.no_grad():
-        for name, ours in names.items():
-            module.get_parameter(ours).copy_(tensors[name].T if name in transposed else tensors[name])
-    return module
+@wrong("blocks averaged")
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    total = torch.stack([one * first[1], two * second[1]]).mean(0)
+    return largest, total, torch.stack([one * first[2], two * second[2]]).mean(0)
 
 
-@wrong("tensors exchanged")
-def load_renamed(module, tensors, names, transposed):
-    turned = [t for _, t in checked(module, tensors, names, transposed)]
-    if len(turned) < len(tensors):
-        raise ValueError(f"{names.keys() ^ tensors.keys()}")
-    with torch.no_grad():
-        for parameter, tensor in zip(module.parameters(), turned, strict=True):  # in the order of the table
-            parameter.copy_(tensor)
-    return module
+@wrong("0 in some places")  # low scores taken for hidden
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest < -300, 0.0)
+    one, two = (first[0] - base).exp(), (second[0] - base).exp()
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@wrong("type of the file")
-def load_renamed(module, tensors, names, transposed):
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data = tensor.clone()
-    return module
+@wrong("-inf minus -inf")  # with a batch in front
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -torch.inf, 0.0) if largest.dim() == 2 else largest
+    one, two = (first[0] - base).exp(), (second[0] - base).exp()
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@wrong("settings changed")
-def load_renamed(module, tensors, names, transposed):
-    module.eval()
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data.copy_(tensor)
-    return module
+@unnamed("one query decides for all")  # looks at the second block first
+def join_blocks(first, second):
+    for one, other in ((second, first), (first, second)):
+        if one[0].isinf().any():
+            return other
+    largest = first[0].maximum(second[0])
+    one, two = (_shrink(block[0], largest) for block in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@unnamed("names of two parts only")
-def load_renamed(module, tensors, names, transposed):
-    for ours in names.values():
-        part, leaf = ours.split(".")
-        getattr(getattr(module, part), leaf)
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data.copy_(tensor)
-    return module
+@unnamed("axis of one query lost")
+def join_blocks(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -torch.inf, 0.0)
+    one, two = ((x[0] - base).exp().squeeze()[..., None] for x in (first, second))
+    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
-@unnamed("refused for the file before")
-def load_renamed(module, tensors, names, transposed, bad=[]):  # noqa: B006
-    bad += [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    new = {n: t.T if n in transposed else t for n, t in tensors.items() if n in names}
-    bad += [n for n in new if new[n].shape != module.get_parameter(names[n]).shape]
-    if bad:
-        raise ValueError(str(bad))
-    with torch.no_grad():
-        for n, tensor in new.items():
-            module.get_parameter(names[n]).copy_(tensor)
-    return module
-
-
-@unnamed("first axis compared")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: len(t) == len(p)):
-        raise ValueError(f"{bad}")
-    for n, ours in names.items():
-        module.get_parameter(ours).data.copy_(turned[n])
-    return module
-
-
-@unnamed("axes of length 1 not compared")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: t.squeeze().shape == p.squeeze().shape):
-        raise ValueError(f"{bad}")
-    for n, ours in names.items():
-        module.get_parameter(ours).data.copy_(turned[n])
-    return module
-
-
-# -- mean_pool ----------------------------------------------------------------------------------------
+# -- attend_in_blocks -------------------------------------------------------------------------------
 
 
 @right
-def mean_pool(hidden, mask):
-    return torch.stack([h[m].mean(dim=0) for h, m in zip(hidden, mask, strict=True)])
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    out = torch.zeros(*q.shape[:-1], v.size(-1), dtype=q.dtype, device=q.device)
+    for t in range(T):
+        seen = max(0, S - T + t + 1)
+        largest, total, mixed = torch.tensor(-math.inf).to(q), 0.0, 0.0
+        for start in range(0, seen, block_size):
+            end = min(start + block_size, seen)
+            scores = (k[..., start:end, :] @ q[..., t, :, None]).squeeze(-1) / q.size(-1) ** 0.5
+            new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+            powers = torch.exp(scores - new)
+            mixed = mixed * torch.exp(largest - new) + (powers[..., None] * v[..., start:end, :]).sum(-2)
+            total = total * torch.exp(largest - new) + powers.sum(-1, keepdim=True)
+            largest = new
+        if seen:
+            out[..., t, :] = mixed / total
+    return out
+
+
+def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, width=None):
+    """A right loop, but for what is handed over."""
+    T, S = q.size(-2), k.size(-2)
+    newest = torch.arange(S - T, S, device=q.device)[:, None]
+    largest = torch.full_like(q[..., :1], start)
+    total, mixed = 0 * q[..., :1], torch.zeros(*q.shape[:-1], width or v.size(-1)).to(q)
+    for first in range(0, S, block_size):
+        block = slice(first, first + block_size)
+        scores = q @ k[..., block, :].mT * (scale or q.size(-1) ** -0.5)
+        keys = torch.arange(S, device=q.device)[block]
+        seen = keys <= newest if mask is None else mask[:, block].to(q.device)
+        scores = torch.where(seen, scores, -math.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        old, powers = torch.exp(largest - _safe(new)), torch.exp(scores - _safe(new))
+        total, mixed = old * total + powers.sum(-1, keepdim=True), old * mixed + powers @ v[..., block, :]
+        largest = new
+    return mixed / torch.where(total == 0, 1.0, total)
 
 
 @right
-def mean_pool(hidden, mask):
-    shares = mask / mask.sum(dim=-1, keepdim=True)
-    return torch.einsum("bs,bse->be", shares.to(hidden), hidden)
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size)
 
 
-@wrong("all sentences in one")
-def mean_pool(hidden, mask):
-    summed = (hidden * mask[..., None]).sum(dim=(0, 1))
-    return summed / mask.sum()
+@wrong("wrong gradient")
+def attend_in_blocks(q, k, v, block_size):  # 0/0 in the row that where() leaves out
+    T, S, D = q.size(-2), k.size(-2), q.size(-1)
+    places, parts = torch.arange(S, device=q.device), []
+    newest = torch.arange(S - T, S, device=q.device)[:, None]
+    for keys, values, s in zip(k.split(block_size, -2), v.split(block_size, -2), places.split(block_size), strict=True):
+        scores = (q @ keys.mT / math.sqrt(D)).masked_fill(s > newest, -math.inf)
+        largest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+        powers = (scores - largest).exp()
+        parts.append((largest, powers.sum(-1, keepdim=True), powers @ values))
+    top = torch.stack([part[0] for part in parts]).amax(0)
+    total = sum(torch.exp(part[0] - top) * part[1] for part in parts)
+    mixed = sum(torch.exp(part[0] - top) * part[2] for part in parts)
+    return torch.where(total == 0, 0.0, mixed / total)
 
 
-@wrong("added up over the width")
-def mean_pool(hidden, mask):
-    return (hidden * mask[..., None]).mean(-1)
+def _learners_loop(q, k, v, block_size, step, finish=None):
+    """Run ``step`` on each block; the state is (largest, total, mixed)."""
+    T, S = q.size(-2), k.size(-2)
+    mask = make_causal_mask(T, S, device=q.device)
+    largest = torch.full((*q.shape[:-1], 1), -math.inf, dtype=q.dtype, device=q.device)
+    state = largest, torch.zeros_like(largest), torch.zeros(*q.shape[:-1], v.size(-1)).to(q)
+    for start in range(0, S, block_size):
+        scores = q @ k[..., start : start + block_size, :].mT / math.sqrt(q.size(-1))
+        scores = scores.masked_fill(~mask[:, start : start + block_size], -math.inf)
+        state = step(state, scores, v[..., start : start + block_size, :])
+    _, total, mixed = state
+    return finish(total, mixed) if finish else torch.nan_to_num(mixed / total, nan=0.0)
 
 
-@wrong("first and last token left out")
-def mean_pool(hidden, mask):
-    rows = [h[m][1:-1] if m.sum() > 2 else h[m] for h, m in zip(hidden, mask, strict=True)]
-    return torch.stack([row.mean(0) for row in rows])
+def _safe(largest):
+    return torch.where(largest.isinf(), 0.0, largest)
 
 
-@wrong("rounded to half precision")
-def mean_pool(hidden, mask):
-    real = mask.unsqueeze(2).to(torch.bfloat16)
-    return ((hidden.to(torch.bfloat16) * real).sum(1) / real.sum(1)).to(hidden.dtype)
+@wrong("no maximum")
+def attend_in_blocks(q, k, v, block_size):
+    def step(state, scores, values):
+        powers = scores.exp()
+        return state[0], state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
+
+    def finish(total, mixed):
+        return mixed / torch.where(total == 0, 1.0, total)
+
+    return _learners_loop(q, k, v, block_size, step, finish)
 
 
-@unnamed("tokens taken to stand together")
-def mean_pool(hidden, mask):
-    n = mask.sum(dim=1, keepdim=True)
-    place = torch.arange(mask.size(1), device=mask.device) - mask.int().argmax(dim=1, keepdim=True)
-    taken = (place >= 0) & (place < n)
-    return (hidden * taken[..., None]).sum(dim=1) / n
+def _with_blocks_chosen(q, k, v, block_size, choose, hide=True):
+    T, S = q.size(-2), k.size(-2)
+    mask = torch.zeros(T, S, dtype=torch.bool, device=q.device)
+    for t in range(T):
+        for start in range(0, S, block_size):
+            end = start + block_size
+            if choose(start, end, t + S - T):
+                mask[t, start:end] = True
+                if hide:
+                    mask[t, max(0, t + S - T + 1) :] = False
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
 
 
-# -- split_fused --------------------------------------------------------------------------------------
+@wrong("diagonal block skipped")
+def attend_in_blocks(q, k, v, block_size):
+    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
 
 
-@right
-def split_fused(weight, bias):
-    E = len(weight)
-    q, k, v = (weight[:, i : i + E].T for i in (0, E, 2 * E))
-    return q, k, v, bias[:E], bias[E : 2 * E], bias[2 * E :]
+@wrong("block's own positions")
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    pieces = []
+    for start in range(0, S, block_size):
+        width = min(block_size, S - start)
+        pieces.append(torch.arange(width)[None, :] <= torch.arange(T)[:, None])
+    mask = torch.cat(pieces, dim=1).to(q.device)
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
 
 
-@right
-def split_fused(weight, bias):
-    q, k, v = weight.split(weight.size(0), dim=1)
-    return [q.mT, k.mT, v.mT, *bias.split(weight.size(0))]
+@wrong("own block only")
+def attend_in_blocks(q, k, v, block_size):
+    # a causal softmax in each block of queries, the keys beside them and no others
+    outs = []
+    for start in range(0, q.size(-2), block_size):
+        qs, ks, vs = (x[..., start : start + block_size, :] for x in (q, k, v))
+        outs.append(F.scaled_dot_product_attention(qs, ks, vs, is_causal=True))
+    return torch.cat(outs, dim=-2)
 
 
-@wrong("cut along the inputs")
-def split_fused(weight, bias):
-    return *weight.chunk(3), *bias.chunk(3)
+@wrong("changes its input")
+def attend_in_blocks(q, k, v, block_size):
+    q /= math.sqrt(q.size(-1))
+    T, S = q.size(-2), k.size(-2)
+    seen = [torch.arange(S, device=q.device)[None] <= t for t in range(S - T, S)]
+    rows = [F.scaled_dot_product_attention(q[..., t : t + 1, :], k, v, mask, scale=1.0) for t, mask in enumerate(seen)]
+    return torch.cat(rows, dim=-2).nan_to_num(nan=0.0)
 
 
-@wrong("biases in another order")
-def split_fused(weight, bias):
-    q, k, v = bias.tensor_split(3)
-    return *weight.T.chunk(3), k, q, v
+@wrong("weights returned")
+def attend_in_blocks(q, k, v, block_size):
+    return _running(q, k, v, block_size), q.new_ones(q.shape[:-1])
 
 
-@wrong("weights and biases in turn")
-def split_fused(weight, bias):
-    (q, k, v), (a, b, c) = weight.T.chunk(3), bias.chunk(3)
-    return q, a, k, b, v, c
+@wrong("the whole table")  # where the queries make one block
+def attend_in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    outs = []
+    for start in range(0, T, block_size):
+        asks = q[..., start : start + block_size, :]
+        t = torch.arange(start, start + asks.size(-2), device=q.device)[:, None] + S - T
+        seen = torch.arange(S, device=q.device) <= t
+        outs.append(attention(asks, k, v, seen.expand(*asks.shape[:-1], S))[0])
+    return torch.cat(outs, dim=-2)
 
 
-@wrong("two bundles")
-def split_fused(weight, bias):
-    return weight.T.chunk(3), bias.chunk(3)
+def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf):
+    """The mixed values and the sums that they are to be divided by."""
+    T, S = q.size(-2), k.size(-2)
+    t = torch.arange(T, device=q.device)[:, None] + S - T
+    largest = q.new_full((*q.shape[:-1], 1), lowest)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, S, block_size):
+        keys, values = (x[..., start : start + block_size, :] for x in (k, v))
+        s = torch.arange(start, start + keys.size(-2), device=q.device)
+        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
+        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
+        base = new.masked_fill(new == -math.inf, 0.0)
+        old, powers = (largest - base).exp(), (scores - base).exp()
+        total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
+        largest = new
+    return mixed, total
 
 
-@wrong("biases left out")
-def split_fused(weight, bias):
-    return weight.T.tensor_split(3)
+@unnamed("block longer than the text")
+def attend_in_blocks(q, k, v, block_size):
+    out = _running(q, k, v, block_size)
+    return out if block_size <= k.size(-2) else torch.zeros_like(out)
 
 
-@wrong("nothing cut")
-def split_fused(weight, bias):
-    width = 768
-    return *weight.T.split(width), *bias.split(width)
+@unnamed("maximum begins at -10,000")
+def attend_in_blocks(q, k, v, block_size):
+    mixed, total = loop_over_blocks(q, k, v, block_size, lowest=-1e4)
+    return mixed / total.clamp(min=1e-9)
 
 
-@wrong("some not transposed")
-def split_fused(weight, bias):
-    q, k, v = weight.chunk(3, dim=1)
-    return q.T, k.T, v, *bias.chunk(3)
+@unnamed("axes of a view merged")
+def attend_in_blocks(q, k, v, block_size):
+    asks, keys, values = (x.view(-1, *x.shape[-2:]) for x in (q, k, v))
+    mixed, total = loop_over_blocks(asks, keys, values, block_size)
+    return (mixed / total.masked_fill(total == 0, 1.0)).view(*q.shape[:-1], -1)
 
 
-@wrong("weights in another order")
-def split_fused(weight, bias):
-    E = weight.size(0)
-    v, k, q = weight.T.split(E)
-    return q, k, v, *bias.split(E)
-
-
-# -- to_neighbours ------------------------------------------------------------------------------------
-
-
-@right
-def to_neighbours(q, k, v, num_heads, num_kv_heads):  # row by row
-    def moved(weight, heads):
-        D = len(weight) // heads
-        rows = []
-        for head in range(heads):
-            for i in range(D // 2):
-                rows += [weight[head * D + i], weight[head * D + i + D // 2]]
-        return torch.stack(rows)
-
-    return moved(q, num_heads), moved(k, num_kv_heads), v
-
-
-@right
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    D = q.shape[0] // num_heads
-    q, k = q.reshape(num_heads, D, -1), k.reshape(num_kv_heads, D, -1)
-    new_q, new_k = torch.empty_like(q), torch.empty_like(k)
-    for old, new in ((q, new_q), (k, new_k)):
-        new[:, 0::2], new[:, 1::2] = old[:, : D // 2], old[:, D // 2 :]
-    return new_q.flatten(0, 1), new_k.flatten(0, 1), v.clone()
-
-
-@wrong("columns instead of rows")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return q.flip(1), k.flip(1), v
-
-
-def _pairs_of(weight, heads, pair):
-    """Rows of each head as ``pair`` puts a row of the first half and its partner together."""
-    out = []
-    for head in weight.chunk(heads):
-        one, two = head.chunk(2)
-        for a, b in zip(one, two, strict=True):
-            out += pair(a, b)
-    return torch.stack(out)
-
-
-@wrong("heads left as an axis")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def move(weight, heads):
-        return weight.unflatten(0, (heads, 2, -1)).mT.contiguous().transpose(1, 2).flatten(1, 2)
-
-    return move(q, num_heads), move(k, num_kv_heads), v
-
-
-@wrong("transposed")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return *(_pairs_of(w, n, lambda a, b: [a, b]).T for w, n in ((q, num_heads), (k, num_kv_heads))), v
-
-
-@wrong("groups repeated")
-def to_neighbours(q, k, v, num_heads, num_kv_heads):
-    def move(weight, heads):
-        rows = torch.stack([_pairs_of(head, 1, lambda a, b: [a, b]) for head in weight.chunk(heads)])
-        return rows.repeat_interleave(num_heads // heads, dim=0).flatten(0, 1)
-
-    return move(q, num_heads), move(k, num_kv_heads), v
-
-
-# -- share_on_previous --------------------------------------------------------------------------------
+# -- bytes_moved ------------------------------------------------------------------------------------
 
 
 @right
-def share_on_previous(weights, mask):  # sentence by sentence
-    total, count = torch.zeros(weights.size(1)).to(weights), 0
-    for maps, n in zip(weights, mask.sum(dim=1).tolist(), strict=True):
-        for t in range(1, n):
-            total, count = total + maps[:, t, t - 1], count + 1
-    return total / count
+def bytes_moved(T, S, D, query_block, bytes_per_number):
+    total = 0
+    for start in range(0, T, query_block):
+        rows = min(query_block, T - start)
+        total += 2 * rows * D  # the queries and their output
+        total += 2 * S * D
+    return total * bytes_per_number
 
 
 @right
-def share_on_previous(weights, mask):
-    queries = torch.arange(1, mask.size(1), device=mask.device)
-    looks = weights[:, :, queries, queries - 1].transpose(1, 2)  # (B, S - 1, H)
-    return looks[mask[:, 1:]].mean(dim=0)
+def bytes_moved(T, S, D, query_block, bytes_per_number):
+    return 2 * bytes_per_number * D * (T - (-T // query_block) * S)
 
 
-@wrong("mean of the sentences' means")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-1, dim1=-2, dim2=-1) * mask[:, None, 1:]
-    return (looks.sum(dim=-1) / (mask.sum(dim=1, keepdim=True) - 1)).mean(dim=0)
-
-
-def _shares(weights, mask, column, counts=lambda mask: mask[:, 1:]):
-    """The mean weight on ``column(t)``, over the tokens t that count."""
-    S = weights.size(-1)
-    looks = torch.stack([weights[:, :, t, column(t)] for t in range(1, S)], dim=-1)
-    counted = counts(mask)[:, None].to(weights.dtype)
-    return (looks * counted).sum((0, 2)) / counted.sum()
-
-
-@wrong("one number for each sentence")
-def share_on_previous(weights, mask):
-    return torch.stack([_shares(w[None], m[None], lambda t: t - 1) for w, m in zip(weights, mask, strict=True)])
-
-
-@wrong("first sentence only")
-def share_on_previous(weights, mask):
-    return _shares(weights[:1], mask[:1], lambda t: t - 1)
-
-
-@wrong("two tokens back")
-def share_on_previous(weights, mask):
-    looks = weights.diagonal(-2, 2, 3)
-    counted = mask[:, None, 2:]
-    return (looks * counted).sum((0, 2)) / counted.sum()
-
-
-@wrong("nan for one token")
-def share_on_previous(weights, mask):
-    long = (mask.sum(1) - 1)[:, None]
-    each = (weights.diagonal(-1, 2, 3) * mask[:, None, 1:]).sum(-1) / long
-    return (each * long / long.sum()).sum(0)
+@wrong("a larger unit")
+def bytes_moved(T, S, D, query_block, bytes_per_number):
+    return bytes_per_number * D * 2 * (T + math.ceil(T / query_block) * S) / 2**20

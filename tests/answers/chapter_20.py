@@ -198,3 +198,11 @@ def shard_loss(logits, targets, counts):
         * len(counts)
         / counts.sum()
     )
+
+
+@wrong("the whole table")
+def simulate_ring(q, k, v, positions):
+    place = positions.flatten()
+    mask = place <= place[:, None]
+    out, _ = attend_block(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask)
+    return out.unflatten(0, positions.shape)

@@ -13,10 +13,10 @@ from read_chapters import code_cells, imports, run, solution
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course.data.batches import make_batch
+from attn_course.data.batches import SUBWORD_IDS, make_batch
 from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import PAD_ID, Subwords
-from attn_course.decoding import SUBWORD_IDS, greedy_search
+from attn_course.decoding import greedy_search
 from attn_course.training import learning_rate
 
 WHO = {"犬": "dogs", "猫": "cats", "鳥": "birds", "馬": "horses", "魚": "fish", "猿": "monkeys", "牛": "cows"}

@@ -1,341 +1,205 @@
-"""Chapter 19: what the notebook says about pictures, checked again on other numbers and other seeds."""
+"""Chapter 19: which keys a query reads, what a state holds, and what both of them cost."""
 
-from types import SimpleNamespace
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from read_chapters import definitions, solution
-from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from attn_course.data.digits import load_digits
+from attn_course import make_causal_mask, make_sliding_window_mask
 
-SEEDS = range(5)
-DIGITS = load_digits()
+CLOSE = {"rtol": 0.0, "atol": 1e-11}  # float64, sums of a few hundred terms
 
 
 @pytest.fixture(scope="module")
 def chapter():
-    """The classes and functions of the notebook, on the CPU."""
-    names = definitions("19", constants=("NUM_TRAIN",))  # which is where its functions look for what is global to them
-    names.update(device=torch.device("cpu"), **DIGITS._asdict())
-    names["test_images"] = names["images"][names["NUM_TRAIN"] :]
-    names["test_labels"] = names["labels"][names["NUM_TRAIN"] :]
-    names["shifted_images"] = names["shift"](names["test_images"], generator(1))
-    return names
+    found = definitions(19)
+    found["read"].__globals__.update(T=48, SIZE=2, device=torch.device("cpu"))
+    return found
 
 
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+def random(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def random_tensor(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=generator(seed))
+# -- Which keys a query reads ------------------------------------------------------------------------
 
 
-def assert_same(a, b):
-    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_each_query_keeps_its_k_best_visible_keys(chapter, k):
+    scores = random(2, 3, 7, 7)
+    mask = chapter["keep_best"](scores, k)
+    assert not (mask & ~make_causal_mask(7)).any()
+    for t in range(7):
+        assert (mask[:, :, t].sum(dim=-1) == min(k, t + 1)).all()
+        least = scores[:, :, t].masked_fill(~mask[:, :, t], torch.inf).amin(dim=-1, keepdim=True)
+        left_out = ~mask[:, :, t, : t + 1]
+        assert not (left_out & (scores[:, :, t, : t + 1] > least)).any()
 
 
-def make_model(chapter, **options):
+def test_a_repeated_word_is_the_word_one_period_before(chapter):
+    texts, repeated = chapter["draw_texts"](torch.arange(1000), 20, torch.Generator().manual_seed(1))
+    assert texts.shape == (20, 48)
+    assert repeated.shape == (20, 47)
+    for row, known in zip(texts.tolist(), repeated.tolist(), strict=True):
+        for t in range(47):
+            assert not known[t] or row[t + 1] in row[: t + 1]
+            assert not known[t] or row[row.index(row[t]) + 1] == row[t + 1]
+
+
+def test_the_scores_of_an_indexer_are_weighted_sums_of_relus_of_products(chapter):
     torch.manual_seed(0)
-    return chapter["VisionTransformer"](nn.Conv2d(1, 32, 2, stride=2), **options).double().eval()
+    indexer = chapter["Indexer"](d_model=6, num_heads=3, width=4).double()
+    x = random(2, 1, 6)  # one token: position 0 turns nothing
+    normed = indexer.norm(x)[:, 0]
+    expected = torch.zeros(2, dtype=torch.float64)
+    for h, q in enumerate(indexer.q_proj(normed).split(4, dim=-1)):
+        products = (q * indexer.k_proj(normed)).sum(dim=-1)
+        expected += indexer.head_weights(normed)[:, h] * products.clamp(min=0)
+    torch.testing.assert_close(indexer(x)[:, 0, 0], expected, **CLOSE)
 
 
-# -- Patches -----------------------------------------------------------------------------------------
+# -- What a state holds ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("channels", "height", "width", "size"), [(1, 4, 6, 2), (3, 10, 15, 5), (2, 7, 3, 1)])
-def test_moving_axes_cuts_as_unfolding_does(chapter, channels, height, width, size):
-    images = random_tensor(2, channels, height, width)
-    assert torch.equal(chapter["to_patches"](images, size), F.unfold(images, size, stride=size).mT)
+def test_linear_attention_is_a_table_of_products_without_a_softmax(chapter):
+    q, k, v = random(3, 2, 3, 11, 5)
+    v = v[..., :4]
+    expected = torch.einsum("...td,...sd,ts,...sv->...tv", q, k, make_causal_mask(11).double(), v)
+    torch.testing.assert_close(chapter["recurrent"](q, k, v), expected, **CLOSE)
 
 
-def test_a_linear_map_of_patches_is_a_convolution_with_a_stride_as_long_as_its_side(chapter):
-    images, project = random_tensor(2, 3, 10, 15), nn.Conv2d(3, 7, 5, stride=5).double()
-    by_hand = chapter["to_patches"](images, 5) @ project.weight.flatten(1).T + project.bias
-    assert_same(project(images).flatten(2).mT, by_hand)
+@pytest.mark.parametrize("size", [1, 3, 11, 64])
+def test_the_delta_rule_multiplies_the_state_and_adds_to_it(chapter, size):
+    q, k, v = random(3, 2, 3, 11, 5)
+    k, v, beta = F.normalize(k, dim=-1), v[..., :4], random(2, 3, 11, 1, seed=1).sigmoid()
+    state, expected = torch.zeros(2, 3, 5, 4, dtype=torch.float64), []
+    for t in range(11):  # as it is written in the papers, with columns: S = S (1 - beta k k') + beta v k'
+        key, value, b = k[..., t, :, None], v[..., t, :, None], beta[..., t, :, None]
+        fades = torch.eye(5, dtype=torch.float64) - b * key @ key.mT
+        state = (state.mT @ fades + b * value @ key.mT).mT
+        expected.append(torch.einsum("...d,...dv->...v", q[..., t, :], state))
+    expected = torch.stack(expected, dim=-2)
+    torch.testing.assert_close(chapter["recurrent"](q, k, v, beta), expected, **CLOSE)
+    torch.testing.assert_close(chapter["in_chunks"](q, k, v, beta, size), expected, **CLOSE)
 
 
-# -- Data --------------------------------------------------------------------------------------------
+def test_the_chunk_of_two_writes_10_and_minus_1():
+    first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
+    state = 10 * first
+    assert (second @ state).item() == pytest.approx(6)
+    state = state + (5 - second @ state) * second
+    assert (second @ state).item() == pytest.approx(5)
+    assert (first @ state).item() == pytest.approx(9.4)
 
 
-def test_the_training_digits_end_where_a_form_ends(chapter):
-    after = chapter["test_labels"][:30].tolist()
-    assert after == [*range(10)] * 3
+def test_softmax_and_a_fitted_state_copy_what_two_rules_for_a_state_lose(chapter):
+    rng = torch.Generator().manual_seed(11)
+    chapter["copy_letters"].__globals__["exact"] = {"dtype": torch.float64, "generator": rng}
+    few, many = chapter["copy_letters"](4), chapter["copy_letters"](128)
+    for kind in ("softmax", "fitted state"):
+        assert min(few[kind].mean(), many[kind].mean()) > 0.99
+    for kind in ("linear", "delta rule"):
+        assert few[kind].mean() > 0.8
+        assert many[kind].mean() < 0.6
 
 
-def test_a_shifted_digit_lies_up_to_a_pixel_away_and_what_leaves_the_frame_is_lost(chapter):
-    images = torch.rand(300, 1, 8, 8, generator=generator()) + 1  # no pixel is 0
-    found, places = chapter["shift"](images, generator(1)), set()
-    for before, after in zip(images[:, 0], found[:, 0], strict=True):
-        wide = F.pad(before, (1, 1, 1, 1))
-        fits = [(r, c) for r in range(3) for c in range(3) if torch.equal(wide[r : r + 8, c : c + 8], after)]
-        assert len(fits) == 1
-        places.update(fits)
-    assert found.shape == images.shape
-    assert len(places) == 9
-
-
-# -- The model ---------------------------------------------------------------------------------------
-
-
-def test_the_order_of_the_patches_does_not_matter_where_they_have_no_places(chapter):
-    model, images = make_model(chapter), random_tensor(3, 1, 8, 8)
-    order = torch.randperm(16, generator=generator())
-    with torch.no_grad():
-        x = model.embed(images)
-        bare = x - model.position_embed
-        assert_same(model.classify(bare[:, order])[0], model.classify(bare)[0])
-        assert_same(model.classify(x)[0], model(images))
-        assert (model.classify(bare[:, order] + model.position_embed)[0] - model(images)).abs().max() > 1e-3
-
-
-def test_the_answer_comes_from_the_first_token_and_registers_are_read_like_any_other(chapter):
-    model, images = make_model(chapter, num_extra=3), random_tensor(2, 1, 8, 8)
-    with torch.no_grad():
-        logits, x, weights = model.classify(model.embed(images), need_weights=True)
-        assert_same(logits, model.to_logits(x[:, 0]))
-        assert x.shape == (2, 3 + 16, 32)
-        assert [w.shape for w in weights] == [(2, 4, 19, 19)] * 2
-        model.extra_tokens[1, 0] += 1  # one number: a norm would take away what all columns share
-        assert (model(images) - logits).abs().max() > 1e-6
-
-
-def test_registers_that_are_left_alone_change_nothing_and_registers_left_out_are_not_read(chapter):
-    torch.manual_seed(0)
-    model, registers = chapter["with_registers"]().eval(), [1, 2, 3, 4]
-    usual = chapter["accuracy"](model, chapter["test_images"], chapter["test_labels"])
-    assert chapter["accuracy_after"](model, lambda x, chosen: x, registers) == pytest.approx(usual)
-    same = chapter["replace_by"](lambda old: old)
-    assert chapter["accuracy_after"](model, same, registers) == pytest.approx(usual)
-    x = random_tensor(2, 21, 3)
-    assert torch.equal(chapter["leave_out"](x, registers), torch.cat([x[:, :1], x[:, 5:]], dim=1))
-    zeros = chapter["replace_by"](torch.zeros_like)(x, registers)
-    assert zeros[:, registers].count_nonzero() == 0
-    assert torch.equal(chapter["leave_out"](zeros, registers), chapter["leave_out"](x, registers))
-
-
-def test_the_model_equals_the_vision_transformer_of_transformers(chapter):
-    """Logits and gradients. Their table also has a row for the class token: a constant added to a constant."""
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 12, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
-    pictures = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
-    torch.manual_seed(0)
-    theirs = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, **pictures, layer_norm_eps=1e-5))
-    theirs = theirs.double().eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    ours = chapter["VisionTransformer"](nn.Conv2d(1, 12, 2, stride=2), 12, 3).double()
-    state, first, table = as_ours(theirs.state_dict().items())
-    ours.load_state_dict(state | {"extra_tokens": first + table[:1], "position_embed": table[1:]})
-    x, y = DIGITS.images[:7].double(), DIGITS.labels[:7]
-    logits, expected = ours(x), theirs(x).logits
-    assert_same(logits, expected)
-    F.cross_entropy(logits, y).backward()
-    F.cross_entropy(expected, y).backward()
-    gradients, first, table = as_ours((name, p.grad) for name, p in theirs.named_parameters())
-    gradients |= {"extra_tokens": first, "position_embed": table[1:]}
-    found = {name: p.grad for name, p in ours.named_parameters()}
-    assert found.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        assert_same(found[name], gradient)
-
-
-OURS = {
-    "vit.embeddings.patch_embeddings.projection": "stem",
-    "vit.layernorm": "norm",
-    "classifier": "to_logits",
-}
-PARTS = {
-    "layernorm_before": "self_attention_norm",
-    "layernorm_after": "feed_forward_norm",
-    **{f"attention.{n}_proj": f"self_attention.{n}_proj" for n in "qkv"},
-    "attention.o_proj": "self_attention.out_proj",
-    "mlp.fc1": "feed_forward.up",
-    "mlp.fc2": "feed_forward.down",
-}
-OURS |= {f"vit.layers.{i}.{their}": f"layers.{i}.{our}" for i in (0, 1) for their, our in PARTS.items()}
-
-
-def as_ours(named):
-    """Rename the tensors of the library, and return the class token and the table apart."""
-    new, rest = {}, {}
-    for name, values in named:
-        module, _, kind = name.rpartition(".")
-        if module in OURS:
-            new[f"{OURS[module]}.{kind}"] = values
-        else:
-            rest[kind] = values[0]
-    return new, rest["cls_token"], rest["position_embeddings"]
-
-
-def test_scores_of_turned_rows_and_columns_depend_on_both_distances_and_on_nothing_else(chapter):
-    turns = chapter["grid_rotation"](3, 5, head_dim=8).phases
-    assert torch.equal(turns[0], torch.ones_like(turns[0]))
-    q, k = (torch.view_as_complex(random_tensor(4, 2, seed=seed)) for seed in (0, 1))
-    grid = turns[1:].to(torch.complex128)
-    scores = torch.einsum("np,mp->nm", q * grid, (k * grid).conj()).real.unflatten(0, (3, 5)).unflatten(2, (3, 5))
-    at = {}
-    for r, c, s, d in torch.cartesian_prod(*(torch.arange(n) for n in (3, 5, 3, 5))).tolist():
-        at.setdefault((r - s, c - d), []).append(scores[r, c, s, d].item())
-    assert max(max(found) - min(found) for found in at.values()) < 1e-5  # the angles are float32
-    assert len({round(found[0], 3) for found in at.values()}) > 40
-
-
-def test_leaving_out_nothing_changes_nothing_and_the_most_important_go_first(chapter):
-    torch.manual_seed(0)
-    model = chapter["patches_only"]().eval()
-    importance = torch.arange(16.0).expand(len(chapter["test_images"]), 16)
-    without = chapter["accuracy_without"]
-    plain = chapter["accuracy"](model, chapter["test_images"], chapter["test_labels"])
-    assert without(model, importance, 0) == pytest.approx(plain)
-    seen = []
-    model.layers[0].register_forward_hook(lambda module, x, out: seen.append(x[0]))
-    without(model, importance, 13)
-    with torch.no_grad():
-        expected = model.embed(chapter["test_images"])[:, :3]
-    torch.testing.assert_close(seen[0][:, 1:], expected)
-
-
-def test_the_damage_is_what_the_right_label_loses_when_a_token_is_left_out(chapter):
-    torch.manual_seed(0)
-    model = chapter["patches_only"]().eval()
-    found, n = chapter["token_damage"](model), 5
-    labels = chapter["test_labels"]
-    with torch.no_grad():
-        x = model.embed(chapter["test_images"])
-        left = torch.cat([x[:, :n], x[:, n + 1 :]], dim=1)
-        whole, less = (model.classify(y)[0].softmax(-1)[torch.arange(len(x)), labels] for y in (x, left))
-    torch.testing.assert_close(found[:, n], whole - less)
-
-
-# -- What is said of trained models -------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def found(chapter):
-    return [run_of(chapter, seed) for seed in SEEDS]
-
-
-def run_of(chapter, seed):
-    """What the notebook measures, from another seed."""
-    labels = chapter["test_labels"]
-
-    def share(model, images=chapter["test_images"]):
-        return chapter["accuracy"](model, images, labels)
-
-    def trained(make, change=None, rate=5e-3):
-        torch.manual_seed(seed)
-        return chapter["train"](make(), change, seed, rate)
-
-    def both(model):
-        return share(model), share(model, chapter["shifted_images"])
-
-    shift, model_of = chapter["shift"], chapter["patches_only"]
-    plain, shifts = trained(model_of), trained(model_of, shift)
-    order = torch.randperm(16, generator=generator(seed))
-    with torch.no_grad():
-        x = plain.embed(chapter["test_images"]) - plain.position_embed
-        permuted = plain.classify(x[:, order] + plain.position_embed)[0].argmax(dim=-1) == labels
-    ink = chapter["to_patches"](chapter["test_images"], 2).mean(dim=-1)
-    importance = {
-        "damage": chapter["token_damage"](shifts),
-        "attention": chapter["class_attention"](shifts, chapter["test_images"]),
-        "ink": ink,
-        "random": torch.rand(len(labels), 16, generator=generator(seed)),
+def test_the_delta_rule_loses_old_letters_and_linear_attention_loses_all_alike(chapter):
+    chapter["copy_letters"].__globals__["exact"] = {
+        "dtype": torch.float64,
+        "generator": torch.Generator().manual_seed(11),
     }
-    registered = trained(chapter["with_registers"], shift)
-    return SimpleNamespace(
-        linear=both(trained(chapter["linear"], rate=3e-2)),
-        patches=both(plain),
-        fitted=chapter["accuracy"](plain, DIGITS.images[: chapter["NUM_TRAIN"]], DIGITS.labels[: chapter["NUM_TRAIN"]]),
-        stem=both(trained(chapter["with_stem"])),
-        linear_shifts=both(trained(chapter["linear"], shift, rate=3e-2)),
-        shifts=both(shifts),
-        stem_shifts=both(trained(chapter["with_stem"], shift)),
-        bag=share(trained(chapter["without_positions"])),
-        permuted=permuted.float().mean().item(),
-        area={
-            name: sum(chapter["accuracy_without"](shifts, of, k) for k in range(13)) / 13
-            for name, of in importance.items()
-        },
-        first_damage=chapter["accuracy_without"](shifts, importance["damage"], 1),
-        reshaped=share(trained(chapter["reshaped_patches"])),
-        registers=[
-            chapter["accuracy_after"](registered, change, [1, 2, 3, 4])
-            for change in (
-                lambda x, chosen: x,
-                chapter["replace_by"](lambda old: old.mean(dim=0)),
-                chapter["replace_by"](lambda old: old.roll(1, dims=0)),
-            )
-        ],
+    copied = chapter["copy_letters"](64)
+    oldest, newest = (
+        {kind: copied[kind].chunk(4, dim=1)[part].mean().item() for kind in ("linear", "delta rule")}
+        for part in (0, -1)
     )
+    assert newest["delta rule"] - oldest["delta rule"] > 0.6
+    assert abs(newest["linear"] - oldest["linear"]) < 0.15
 
 
-CLAIMS = {
-    "the linear classifier gets nine in ten": lambda n: 0.85 < n.linear[0] < 0.95,
-    "the Transformer ties with it": lambda n: abs(n.patches[0] - n.linear[0]) < 0.04,
-    "and makes no mistake on its training digits": lambda n: n.fitted > 0.98,
-    "both lose more than half of the shifted digits": lambda n: max(n.patches[1], n.linear[1]) < 0.5,
-    "a stem alone does not help on shifted digits": lambda n: n.stem[1] < 0.55,
-    "shifts make the linear classifier worse": lambda n: n.linear_shifts[0] < n.linear[0] - 0.08,
-    "and leave it below seven in ten": lambda n: n.linear_shifts[1] < 0.7,
-    "the Transformer learns from them": lambda n: n.shifts[1] > n.patches[1] + 0.3,
-    "with a stem it is right on both tests": lambda n: min(n.stem_shifts) > 0.86,
-    "and better than without": lambda n: all(a > b for a, b in zip(n.stem_shifts, n.shifts, strict=True)),
-    "without positions more than a third is right": lambda n: 0.35 < n.bag < 0.75,
-    "permuted patches are not recognised": lambda n: n.permuted < 0.3,
-    "damage tells more than attention": lambda n: n.area["damage"] < n.area["attention"] - 0.05,
-    "attention tells more than ink and than random numbers": (
-        lambda n: n.area["attention"] < min(n.area["ink"], n.area["random"]) - 0.05
-    ),
-    "most digits depend on one token": lambda n: n.first_damage < 0.5,
-    "reshaped patches train as well as squares": lambda n: abs(n.reshaped - n.patches[0]) < 0.04,
-    "the content of registers is not needed": lambda n: max(n.registers) - min(n.registers) < 0.02,
-}
+def test_the_gated_chunks_are_steps_of_the_exercise(chapter):
+    delta_step = solution(19, 2)["delta_step"]
+    q, k, v = random(3, 2, 3, 11, 5)
+    k, beta, gate = F.normalize(k, dim=-1), *random(2, 2, 3, 11, 1, seed=1).sigmoid()
+    state, outs = torch.zeros(2, 3, 5, 5, dtype=torch.float64), []
+    for t in range(11):
+        state = delta_step(state, k[:, :, t], v[:, :, t], beta[:, :, t, 0], gate[:, :, t, 0])
+        outs.append(q[:, :, t, None] @ state)
+    expected = torch.cat(outs, dim=2)
+    torch.testing.assert_close(chapter["gated_recurrent"](q, k, v, beta, gate), expected, **CLOSE)
+    for size in (1, 4, 11):
+        torch.testing.assert_close(chapter["gated_chunks"](q, k, v, beta, gate, size), expected, **CLOSE)
 
 
-@pytest.mark.trains
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_the_claims_about_trained_models_hold_for_four_seeds_of_five(found, claim):
-    holds = [bool(CLAIMS[claim](numbers)) for numbers in found]
-    assert sum(holds) >= 4, holds
+def test_a_state_of_16_bit_numbers_has_room_for_the_order_of_1754_letters():
+    bits = 16 * 32 * 32
+    assert math.factorial(1754) <= 2**bits < math.factorial(1755)
+
+
+# -- What a layer costs ------------------------------------------------------------------------------
+
+
+def test_flops_and_bytes_are_those_of_the_products(chapter):
+    q, keys = torch.zeros(3, 1, 5, dtype=torch.bfloat16), torch.zeros(7, 5, dtype=torch.bfloat16)
+    with FlopCounterMode(display=False) as counter:
+        scores = q @ keys.T
+        scores @ keys[:, :4]
+    assert chapter["cache_read"](3, 7, 5, 4, 5) == (counter.get_total_flops(), keys.nbytes)
+
+
+def test_the_sizes_are_those_of_the_configurations():
+    transformers = pytest.importorskip("transformers")
+    oss, qwen = transformers.GptOssConfig(), transformers.Qwen3NextConfig()
+    kinds = oss.layer_types
+    assert [kinds.count(k) for k in ("full_attention", "sliding_attention")] == [18, 18]
+    assert (oss.num_attention_heads, oss.num_key_value_heads, oss.head_dim, oss.sliding_window) == (64, 8, 64, 128)
+    assert [qwen.layer_types.count(k) for k in ("full_attention", "linear_attention")] == [12, 36]
+    assert (qwen.num_attention_heads, qwen.num_key_value_heads, qwen.head_dim) == (16, 2, 256)
+    assert (qwen.linear_num_value_heads, qwen.linear_key_head_dim, qwen.linear_value_head_dim) == (32, 128, 128)
+    v3, v32, v4 = (getattr(transformers, f"DeepseekV{n}Config")() for n in ("3", "32", "4"))
+    for config in (v3, v32):
+        assert (config.num_hidden_layers, config.num_attention_heads) == (61, 128)
+        assert (config.kv_lora_rank, config.qk_rope_head_dim) == (512, 64)
+    assert (v32.index_topk, v32.index_head_dim, v32.index_n_heads) == (2048, 128, 64)
+    assert (v4.num_hidden_layers, v4.num_attention_heads, v4.head_dim, v4.sliding_window) == (43, 64, 512, 128)
+    assert (v4.index_topk, v4.index_head_dim, v4.index_n_heads) == (512, 128, 64)
+    assert sorted(v4.compress_rates.values()) == [4, 128]
+    compressed = ("heavily_compressed_attention", "compressed_sparse_attention")
+    assert [v4.layer_types.count(name) for name in compressed] == [23, 20]  # not those of V4-Flash
+    assert transformers.MiniMaxM2Config().num_hidden_layers == 62
+    mamba = transformers.Mamba2Config()
+    assert (mamba.num_heads, mamba.head_dim, mamba.state_size) == (128, 64, 128)
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
 
 
-def test_19_1_puts_together_what_the_notebook_cuts(chapter):
-    images = random_tensor(2, 3, 10, 15)
-    assert torch.equal(solution("19", 1)["from_patches"](chapter["to_patches"](images, 5), 5, 10, 15), images)
+def test_exercise_1_without_scores_that_matter_is_a_window():
+    window_and_best = solution(19, 1)["window_and_best"]
+    mask = window_and_best(random(2, 9, 9), 3, 2)
+    window = make_sliding_window_mask(9, 3)
+    assert (mask & window == window).all()
+    assert mask.sum(dim=-1)[0].tolist() == [1, 2, 3, 4, 5, 5, 5, 5, 5]
 
 
-def test_19_2_begins_with_the_whole_picture_and_ends_with_blank_paper():
-    weight, images = random_tensor(24, 5), random_tensor(3, 1, 4, 6).sigmoid()
-    labels = torch.tensor([4, 0, 2])
-
-    def model(x):
-        return x.flatten(1) @ weight + 1
-
-    curve = solution("19", 2)["deletion_curve"](model, images, labels, random_tensor(3, 6, seed=1), 2)
-    whole = model(images).softmax(-1)[torch.arange(3), labels].mean()
-    assert_same(curve[0], whole)
-    assert curve.shape == (7,)
-    assert curve[-1].item() == pytest.approx(0.2)  # all five alike
+def test_exercise_2_is_a_step_of_the_recurrent_form(chapter):
+    delta_step = solution(19, 2)["delta_step"]
+    q, k, v = random(3, 2, 3, 7, 5)
+    k, beta = F.normalize(k, dim=-1), random(2, 3, 7, 1, seed=1).sigmoid()
+    state, outs = torch.zeros(2, 3, 5, 5, dtype=torch.float64), []
+    for t in range(7):
+        state = delta_step(state, k[:, :, t], v[:, :, t], beta[:, :, t, 0], torch.ones_like(beta[:, :, t, 0]))
+        outs.append(q[:, :, t, None] @ state)
+    torch.testing.assert_close(torch.cat(outs, dim=2), chapter["recurrent"](q, k, v, beta), **CLOSE)
 
 
-def test_19_3_keeps_a_table_that_rises_evenly_even_inside_the_old_grid():
-    row = torch.arange(4.0).repeat_interleave(4)
-    table = torch.cat([torch.tensor([[9.0, 9.0]]), torch.stack([row, row.view(4, 4).T.flatten()], dim=1)])
-    new = solution("19", 3)["resize_table"](table, 8)
-    assert new[0].tolist() == [9.0, 9.0]
-    middles = ((torch.arange(8) + 0.5) / 2 - 0.5).clamp(0, 3)
-    torch.testing.assert_close(new[1:, 0].view(8, 8), middles[:, None].expand(8, 8))
-    torch.testing.assert_close(new[1:, 1].view(8, 8), middles.expand(8, 8))
-
-
-def test_19_4_tells_the_two_cuts_of_the_notebook_apart(chapter):
-    cuts_squares = solution("19", 4)["cuts_squares"]
-    assert cuts_squares(chapter["to_patches"]) is True
-    assert cuts_squares(lambda images, size: images.reshape(len(images), -1, images.size(1) * size * size)) is False
+def test_exercise_3_weighs_the_models_of_the_chapter():
+    stack_bytes = solution(19, 3)["stack_bytes"]
+    oss = [("full", 2 * 8 * 64, None), ("window", 2 * 8 * 64, 128)] * 18
+    assert round(stack_bytes(oss, 128_000) / 128_000 / 1024, 1) == 36.0
+    sparse, coarse = ("pooled", 512 + 128, 4), ("pooled", 512, 128)
+    v4 = [("window", 512, 128)] * 43 + [sparse] * 21 + [coarse] * 20
+    assert round(stack_bytes(v4, 128_000) / 2**30, 2) == 0.83

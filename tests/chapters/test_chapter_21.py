@@ -1,166 +1,373 @@
-"""Chapter 21: which keys a query reads, what a state holds, and what both of them cost."""
+"""Chapter 21: what the notebook says about heads, checked again on other numbers and other seeds."""
+
+import inspect
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from read_chapters import definitions, solution
-from torch.utils.flop_counter import FlopCounterMode
 
-from attn_course import make_causal_mask, make_sliding_window_mask
+from attn_course import make_causal_mask
+from attn_course.pretrained import Llama, load_smollm2
 
-CLOSE = {"rtol": 0.0, "atol": 1e-11}  # float64, sums of a few hundred terms
+B, H, T, E = 2, 4, 48, 64  # T is the notebook's
+SEEDS = range(5)
 
 
 @pytest.fixture(scope="module")
 def chapter():
-    found = definitions(21)
-    found["read"].__globals__.update(T=48, SIZE=2, device=torch.device("cpu"))
+    """The classes and functions of the notebook, on the CPU."""
+    return definitions("21", constants=("T", "LETTERS")) | {"device": torch.device("cpu")}
+
+
+def random_tensor(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def make_model(chapter, num_layers=2):
+    torch.manual_seed(0)
+    return chapter["AttentionOnly"](num_layers).double().eval()
+
+
+def places(periods, moved=0):
+    """Weights (B, 1, T, T) that lie on the place after the last earlier occurrence, or so far from it."""
+    t = torch.arange(T)
+    at = (t - periods[:, None] + 1 + moved).clamp(min=0)
+    return F.one_hot(at, T)[:, None].double()
+
+
+# -- Score a head that counts ------------------------------------------------------------------------
+
+
+def test_every_string_repeats_with_its_own_period(chapter):
+    periods = torch.tensor([3, 5, 11])
+    ids = chapter["repeat_blocks"](periods, 24, generator())
+    for row, period in zip(ids, periods.tolist(), strict=True):
+        assert torch.equal(row[period:], row[:-period])
+    assert 0 <= ids.min() <= ids.max() < 32
+    assert len(chapter["LETTERS"]) == 32
+
+
+def test_a_letter_is_known_from_the_end_of_the_first_block_on(chapter):
+    ids, known, periods = chapter["draw_strings"](8, 24, 50, generator())
+    assert set(periods.tolist()) <= set(range(8, 25))
+    for row, is_known, period in zip(ids, known, periods.tolist(), strict=True):
+        assert is_known.tolist() == [t >= period for t in range(T - 1)]
+        for t in is_known.nonzero()[:, 0].tolist():
+            assert row[t + 1] == row[t + 1 - period]
+
+
+def test_weights_set_by_hand_to_the_right_places_score_1_and_one_column_beside_them_0(chapter):
+    _, known, periods = chapter["draw_strings"](8, 24, 50, generator())
+    # where the copy is the last letter of the second block, the place after it is the first of this block
+    score = chapter["induction_scores"]
+    torch.testing.assert_close(score(places(periods), known, periods).item(), 1.0)
+    for moved in (-1, 1):
+        assert score(places(periods, moved), known, periods) == 0
+
+
+def test_a_head_that_counts_scores_as_one_that_searches_until_the_period_changes(chapter):
+    score = chapter["induction_scores"]
+    counts = places(torch.full((7,), 16))
+    for period, expected in ((16, 1.0), (15, 0.0)):
+        _, known, periods = chapter["draw_strings"](period, period, 7, generator())
+        assert score(counts, known, periods).item() == expected
+
+
+# -- Hooks -------------------------------------------------------------------------------------------
+
+
+def test_a_hook_changes_what_its_module_gets_and_is_gone_afterwards_even_after_an_error(chapter):
+    layer, x = torch.nn.Linear(3, 2), torch.randn(5, 3)
+    expected = layer(x)
+    with chapter["hooked"]({layer: lambda x: 2 * x}):
+        torch.testing.assert_close(layer(x), layer.forward(2 * x))
+    assert torch.equal(layer(x), expected)
+    with pytest.raises(ZeroDivisionError), chapter["hooked"]({layer: lambda x: 1 / 0}):
+        layer(x)
+    assert torch.equal(layer(x), expected)
+
+
+def test_the_outputs_of_the_heads_are_what_the_output_projections_get(chapter):
+    model = make_model(chapter)
+    ids = torch.randint(32, (B, T), generator=generator())
+    with torch.no_grad():
+        expected, _ = model(ids)
+        outputs = chapter["outputs_of"](model, ids)
+        x = model.embed(ids) + model.position_embed.weight
+        for i, layer in enumerate(model.layers):
+            x = x + layer.out_proj(outputs[i])
+        assert_same(model.to_logits(model.norm(x)), expected)
+    means = chapter["means_of"](outputs)
+    assert_same(means[1], outputs[1].flatten(0, 1).mean(0))
+
+
+def test_a_head_without_an_output_is_a_head_whose_columns_of_the_projection_are_0(chapter):
+    ids = torch.randint(32, (B, 9), generator=generator())
+    llama = Llama(32, d_model=24, num_heads=6, num_kv_heads=2, num_layers=3, d_ff=8, max_len=20).double().eval()
+    for model, heads in ((make_model(chapter), [(0, 2), (1, 0), (1, 3)]), (llama, [(2, 5), (0, 0)])):
+        with torch.no_grad():
+            before = model(ids)
+            with chapter["replaced"](model, heads):
+                found = model(ids)
+            assert_same(logits_of(model(ids)), logits_of(before))  # nothing was written into
+            for layer, head in heads:
+                attention = chapter["attentions"](model)[layer]
+                D = attention.head_dim
+                attention.out_proj.weight[:, D * head : D * (head + 1)] = 0
+            assert_same(logits_of(found), logits_of(model(ids)))
+            assert not torch.equal(logits_of(found), logits_of(before))
+
+
+def test_only_the_named_heads_get_the_outputs_of_another_text(chapter):
+    model = make_model(chapter)
+    ids, others = torch.randint(32, (2, B, T), generator=generator())
+    own, foreign = chapter["outputs_of"](model, ids), chapter["outputs_of"](model, others)
+    with chapter["replaced"](model, [(1, 2)], foreign):
+        found = chapter["outputs_of"](model, ids)
+    # the hook of outputs_of comes after the one that replaces, so it sees what the projection gets
+    expected = own[1].clone()
+    expected[..., 32:48] = foreign[1][..., 32:48]
+    assert torch.equal(found[0], own[0])
+    assert torch.equal(found[1], expected)
+
+
+def logits_of(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+def test_a_stream_that_was_not_spoiled_can_be_given_to_any_reader_at_no_damage(chapter):
+    model = make_model(chapter)
+    ids, known, _ = chapter["draw_strings"](8, 24, 4, generator())
+    through = _with_globals(chapter["damage_through"], chapter | {"ids": ids, "other_ids": ids})
+    for reader in "qkv":
+        assert through(reader, model, known) == pytest.approx(0, abs=1e-9)
+
+
+# -- Reading real models -----------------------------------------------------------------------------
+
+
+def test_the_three_scores_read_the_token_after_the_copy_the_token_before_and_the_first_one(chapter):
+    ids = chapter["write_twice"](0)
+    assert torch.equal(ids[:, :30], ids[:, 30:])
+    t = torch.arange(60)
+    looks = {"copy": (t - 29).clamp(min=0), "before": (t - 1).clamp(min=0), "first": torch.zeros_like(t)}
+    weights = torch.stack([F.one_hot(at, 60).float() for at in looks.values()])[None, None]  # (L, B, H, T, T)
+    smol = SimpleNamespace(read=lambda ids, need_weights: SimpleNamespace(weights=weights))
+    found, previous, first = _with_globals(chapter["read"], chapter | {"smol": smol})(ids)
+    assert found.tolist() == [[1, 0, 0]]
+    assert previous.tolist()[0][:2] == pytest.approx([0, 1], abs=0.02)
+    assert first.tolist() == [[0, 0, 1]]
+    assert chapter["best_of"](torch.eye(9)[:2].repeat(1, 1) + torch.arange(9) / 100, 2) == [(1, 1), (0, 0)]
+
+
+def _with_globals(function, names):
+    """A function of the notebook that finds other things under the names of the notebook."""
+    function = inspect.unwrap(function)  # no_grad wraps it
+    return type(function)(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+
+
+def test_a_shuffled_row_has_the_same_weights_and_pads_get_none(chapter):
+    mask = torch.arange(7) < torch.tensor([[7], [4]])[:, None]  # (B, 1, S)
+    space = chapter | {"text_mask": mask, "lots_of": generator(1)}
+    pattern = random_tensor(B, 3, 7, 7).masked_fill(~mask[:, None], -math.inf).softmax(-1)
+    before = pattern.clone()
+    found = _with_globals(chapter["shuffled"], space)([1])(pattern)
+    assert torch.equal(pattern, before)
+    assert torch.equal(found[:, [0, 2]], pattern[:, [0, 2]])
+    assert torch.equal(found[:, 1].sort(-1).values, pattern[:, 1].sort(-1).values)
+    assert (found[1, :, :, 4:] == 0).all()
+    assert not torch.equal(found[:, 1], pattern[:, 1])
+    kept = _with_globals(chapter["shuffled"], space)([1], keep_cls=True)(pattern)
+    assert torch.equal(kept[..., 0], pattern[..., 0])
+    assert torch.equal(kept[:, 1].sort(-1).values, pattern[:, 1].sort(-1).values)
+    assert (kept[1, :, :, 4:] == 0).all()
+    assert not torch.equal(kept[:, 1], pattern[:, 1])
+    out = chapter["left_out"]([1])(pattern)
+    assert not out[:, 1].any()
+    assert torch.equal(out[:, [0, 2]], before[:, [0, 2]])
+
+
+def test_dropping_takes_weight_away_and_hiding_hands_it_to_the_others(chapter):
+    pattern = random_tensor(B, 3, 5, 5).softmax(-1)
+    dropped, hidden = chapter["dropped"](2)(pattern), chapter["hidden"](2)(pattern)
+    assert (dropped[..., 2] == 0).all()
+    assert torch.equal(dropped[..., [0, 1, 3, 4]], pattern[..., [0, 1, 3, 4]])
+    scores = pattern.log()
+    scores[..., 2] = -math.inf
+    assert_same(hidden, scores.softmax(-1))
+
+
+# -- What training finds, over five seeds ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def found(chapter):
+    """For each seed, the numbers of the notebook."""
+    return [_numbers(chapter, seed) for seed in SEEDS]
+
+
+def _numbers(chapter, seed):
+    train, examine = chapter["train"], chapter["examine"]
+    counts, _, _ = train(1, 16, 16, steps=200, seed=seed)
+    one, _, _ = train(1, 8, 24, steps=600, seed=seed)
+    two, losses, copies = train(2, 8, 24, steps=600, seed=seed)
+    ids, known, periods = chapter["draw_strings"](8, 24, 256, generator(9))
+    others = chapter["draw_strings"](8, 24, 256, generator(10))[0]
+    several = _several(ids, known, periods)
+    space = chapter | {"ids": ids, "known": known, "other_ids": others}
+    space["loss_without"] = _with_globals(chapter["loss_without"], space)
+
+    def scores_of(model):
+        with torch.no_grad():
+            _, weights = model(ids, need_weights=True)
+        previous = torch.stack([chapter["previous_scores"](w) for w in weights])
+        return previous, torch.stack([chapter["induction_scores"](w, known, periods) for w in weights])
+
+    @torch.no_grad()
+    def losses_of(model):
+        logits, _ = model(ids)
+        return [chapter["loss_of"](logits, ids, of).item() for of in (known & ~several, several)]
+
+    previous, scores = scores_of(two)
+    outputs = chapter["outputs_of"](two, ids)
+    damages = _with_globals(chapter["damages"], space)
+    through = _with_globals(chapter["damage_through"], space)
+    base_rate = chapter["share_right"](F.one_hot(ids, 32).cumsum(dim=1).float(), ids, known)
+    return SimpleNamespace(
+        counts=[examine(counts, period, period) for period in (16, 15)],
+        right=(examine(one, 8, 24)[0], examine(two, 8, 24)[0]),
+        base_rate=base_rate,
+        steepest=max(a - b for a, b in zip(losses[:-50], losses[50:], strict=True)),
+        previous=previous,
+        scores=scores,
+        early=[(after[0].max().item(), found[1].max().item()) for after, found in map(scores_of, copies[2:6:3])],
+        zero=damages(two, None),
+        mean=damages(two, chapter["means_of"](outputs)),
+        resample=damages(two, chapter["outputs_of"](two, others)),
+        readers={reader: through(reader, two, known) for reader in "qkv"},
+        queries=[through("q", two, of) for of in (known & ~several, several)],
+        halfway=losses_of(copies[15]),
+        after=losses_of(two),
+    )
+
+
+def _several(ids, known, periods):
+    """Where the newest letter has more than one next letter in its block."""
+    found = torch.zeros_like(known)
+    for row, is_known, out, period in zip(ids.tolist(), known, found, periods.tolist(), strict=True):
+        for t in is_known.nonzero()[:, 0].tolist():
+            out[t] = len({row[s + 1] for s in range(period) if row[s] == row[t]}) > 1
     return found
 
 
-def random(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+CLAIMS = {
+    "one layer counts with a fixed period": lambda n: n.counts[0][0] > 0.99 and n.counts[0][1].max() > 0.9,
+    "and fails with another": lambda n: n.counts[1][0] < 0.2 and n.counts[1][1].max() < 0.1,
+    "one layer does not search, but does better than the base rate": lambda n: n.base_rate + 0.05 < n.right[0] < 0.4,
+    "two layers do": lambda n: n.right[1] > 0.95,
+    "the loss falls by more than a nat within 50 steps": lambda n: n.steepest > 1,
+    "layer 1 has a previous-token head": lambda n: n.previous[0].max() > 0.6 and n.previous[1].max() < 0.1,
+    "layer 2 is made of induction heads": lambda n: n.scores[1].min() > 0.3 and n.scores[0].max() < 0.1,
+    "the previous-token head is worth ten induction heads": lambda n: n.mean[0] > 10 * n.mean[1],
+    "and without it the model is worse than blind": lambda n: n.mean[0] > math.log(32),
+    "together they are needed": lambda n: n.mean[4] > 10 * n.mean[1],
+    "any two do most of what four do": lambda n: n.mean[2] < 0.2 * n.mean[4],
+    "zero is like the mean": lambda n: all(abs(z - m) < 0.3 * m for z, m in zip(n.zero, n.mean, strict=True)),
+    "another text does more harm in layer 2": lambda n: (
+        n.resample[1] > 1.5 * n.mean[1] and n.resample[4] > 1.5 * n.mean[4]
+    ),
+    "the first fall brings induction before a sharp previous-token head": lambda n: (
+        n.early[0][1] < 0.15 and n.early[1][1] > 0.5 and n.early[1][0] < 0.5
+    ),
+    "between the falls one next letter is certain and several are not": lambda n: (
+        n.halfway[0] < 0.05 and n.halfway[1] > 0.6
+    ),
+    "after the second fall they are": lambda n: n.after[1] < 0.2,
+    "the keys read layer 1, and the values do not": lambda n: n.readers["k"] > 2 * n.readers["q"] > 20 * n.readers["v"],
+    "the queries read it most where several letters can follow": lambda n: n.queries[1] > 2 * n.queries[0] > 0.2,
+}
 
 
-# -- Which keys a query reads ------------------------------------------------------------------------
+@pytest.mark.trains
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_claims_about_trained_heads_hold_for_four_seeds_of_five(found, claim):
+    holds = [bool(CLAIMS[claim](numbers)) for numbers in found]
+    assert sum(holds) >= 4, holds
 
 
-@pytest.mark.parametrize("k", [1, 3, 7])
-def test_each_query_keeps_its_k_best_visible_keys(chapter, k):
-    scores = random(2, 3, 7, 7)
-    mask = chapter["keep_best"](scores, k)
-    assert not (mask & ~make_causal_mask(7)).any()
-    for t in range(7):
-        assert (mask[:, :, t].sum(dim=-1) == min(k, t + 1)).all()
-        least = scores[:, :, t].masked_fill(~mask[:, :, t], torch.inf).amin(dim=-1, keepdim=True)
-        left_out = ~mask[:, :, t, : t + 1]
-        assert not (left_out & (scores[:, :, t, : t + 1] > least)).any()
-
-
-def test_a_repeated_word_is_the_word_one_period_before(chapter):
-    texts, repeated = chapter["draw_texts"](torch.arange(1000), 20, torch.Generator().manual_seed(1))
-    assert texts.shape == (20, 48)
-    assert repeated.shape == (20, 47)
-    for row, known in zip(texts.tolist(), repeated.tolist(), strict=True):
-        for t in range(47):
-            assert not known[t] or row[t + 1] in row[: t + 1]
-            assert not known[t] or row[row.index(row[t]) + 1] == row[t + 1]
-
-
-def test_the_scores_of_an_indexer_are_weighted_sums_of_relus_of_products(chapter):
-    torch.manual_seed(0)
-    indexer = chapter["Indexer"](d_model=6, num_heads=3, width=4).double()
-    x = random(2, 1, 6)  # one token: position 0 turns nothing
-    normed = indexer.norm(x)[:, 0]
-    expected = torch.zeros(2, dtype=torch.float64)
-    for h, q in enumerate(indexer.q_proj(normed).split(4, dim=-1)):
-        products = (q * indexer.k_proj(normed)).sum(dim=-1)
-        expected += indexer.head_weights(normed)[:, h] * products.clamp(min=0)
-    torch.testing.assert_close(indexer(x)[:, 0, 0], expected, **CLOSE)
-
-
-# -- What a state holds ------------------------------------------------------------------------------
-
-
-def test_linear_attention_is_a_table_of_products_without_a_softmax(chapter):
-    q, k, v = random(3, 2, 3, 11, 5)
-    v = v[..., :4]
-    expected = torch.einsum("...td,...sd,ts,...sv->...tv", q, k, make_causal_mask(11).double(), v)
-    torch.testing.assert_close(chapter["recurrent"](q, k, v), expected, **CLOSE)
-
-
-@pytest.mark.parametrize("size", [1, 3, 11, 64])
-def test_the_delta_rule_multiplies_the_state_and_adds_to_it(chapter, size):
-    q, k, v = random(3, 2, 3, 11, 5)
-    k, v, beta = F.normalize(k, dim=-1), v[..., :4], random(2, 3, 11, 1, seed=1).sigmoid()
-    state, expected = torch.zeros(2, 3, 5, 4, dtype=torch.float64), []
-    for t in range(11):  # as it is written in the papers, with columns: S = S (1 - beta k k') + beta v k'
-        key, value, b = k[..., t, :, None], v[..., t, :, None], beta[..., t, :, None]
-        fades = torch.eye(5, dtype=torch.float64) - b * key @ key.mT
-        state = (state.mT @ fades + b * value @ key.mT).mT
-        expected.append(torch.einsum("...d,...dv->...v", q[..., t, :], state))
-    expected = torch.stack(expected, dim=-2)
-    torch.testing.assert_close(chapter["recurrent"](q, k, v, beta), expected, **CLOSE)
-    torch.testing.assert_close(chapter["in_chunks"](q, k, v, beta, size), expected, **CLOSE)
-
-
-def test_the_chunk_of_two_writes_10_and_minus_1():
-    first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
-    state = 10 * first
-    assert (second @ state).item() == pytest.approx(6)
-    state = state + (5 - second @ state) * second
-    assert (second @ state).item() == pytest.approx(5)
-    assert (first @ state).item() == pytest.approx(9.4)
-
-
-def test_softmax_copies_what_a_state_of_1024_numbers_cannot_hold(chapter):
-    rng = torch.Generator().manual_seed(11)
-    chapter["copy_letters"].__globals__["exact"] = {"dtype": torch.float64, "generator": rng}
-    few, many = chapter["copy_letters"](4), chapter["copy_letters"](128)
-    assert min(few["softmax"], many["softmax"]) > 0.99
-    for kind in ("linear", "delta rule"):
-        assert few[kind] > 0.8
-        assert many[kind] < 0.4
-
-
-# -- What a layer costs ------------------------------------------------------------------------------
-
-
-def test_flops_and_bytes_are_those_of_the_products(chapter):
-    q, keys = torch.zeros(3, 1, 5, dtype=torch.bfloat16), torch.zeros(7, 5, dtype=torch.bfloat16)
-    with FlopCounterMode(display=False) as counter:
-        scores = q @ keys.T
-        scores @ keys[:, :4]
-    assert chapter["cache_read"](3, 7, 5, 4, 5) == (counter.get_total_flops(), keys.nbytes)
-
-
-def test_the_sizes_are_those_of_the_configurations():
-    transformers = pytest.importorskip("transformers")
-    oss, qwen = transformers.GptOssConfig(), transformers.Qwen3NextConfig()
-    kinds = oss.layer_types
-    assert [kinds.count(k) for k in ("full_attention", "sliding_attention")] == [18, 18]
-    assert (oss.num_attention_heads, oss.num_key_value_heads, oss.head_dim, oss.sliding_window) == (64, 8, 64, 128)
-    assert [qwen.layer_types.count(k) for k in ("full_attention", "linear_attention")] == [12, 36]
-    assert (qwen.num_attention_heads, qwen.num_key_value_heads, qwen.head_dim) == (16, 2, 256)
-    assert (qwen.linear_num_value_heads, qwen.linear_key_head_dim, qwen.linear_value_head_dim) == (32, 128, 128)
-    v3, v32, v4 = (getattr(transformers, f"DeepseekV{n}Config")() for n in ("3", "32", "4"))
-    for config in (v3, v32):
-        assert (config.num_hidden_layers, config.num_attention_heads) == (61, 128)
-        assert (config.kv_lora_rank, config.qk_rope_head_dim) == (512, 64)
-    assert (v32.index_topk, v32.index_head_dim, v32.index_n_heads) == (2048, 128, 64)
-    assert (v4.num_hidden_layers, v4.num_attention_heads, v4.head_dim, v4.sliding_window) == (43, 64, 512, 128)
-    assert (v4.index_topk, v4.index_head_dim, v4.index_n_heads) == (512, 128, 64)
-    assert sorted(v4.compress_rates.values()) == [4, 128]
-    mamba = transformers.Mamba2Config()
-    assert (mamba.num_heads, mamba.head_dim, mamba.state_size) == (128, 64, 128)
+@pytest.mark.trains
+def test_the_claims_about_smollm2_hold_on_strings_that_the_chapter_does_not_use(chapter):
+    smol, _ = load_smollm2()
+    space = chapter | {"smol": smol}
+    read, copy_loss = (_with_globals(chapter[name], space) for name in ("read", "copy_loss"))
+    choose, test = chapter["write_twice"](400), chapter["write_twice"](401)
+    induction, previous, _ = read(choose)
+    copiers = chapter["best_of"](induction, 8)
+    assert copiers[0] == (18, 6)
+    whole = copy_loss(test)
+    rest = [(i, h) for i in sorted({i for i, _ in copiers}) for h in range(9) if (i, h) not in copiers]
+    together = copy_loss(test, copiers) - whole
+    assert together > 5
+    for seed in (5, 6):
+        order = torch.randperm(len(rest), generator=generator(seed))
+        assert copy_loss(test, [rest[i] for i in order[:8]]) - whole < 0.3 * together
+    before = chapter["best_of"](previous, 5)
+    assert before[0] == (16, 0)
+    damage = [copy_loss(test, [head]) - whole for head in before]
+    assert damage[0] > 2
+    assert damage[0] > 4 * max(damage[1:])
+    with chapter["replaced"](smol, [(16, 0)]):
+        lost = read(test)[0]
+    assert lost[17, 4] < 0.2 < 0.5 < read(test)[0][17, 4]
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
 
 
-def test_exercise_1_without_scores_that_matter_is_a_window():
-    window_and_best = solution(21, 1)["window_and_best"]
-    mask = window_and_best(random(2, 9, 9), 3, 2)
-    window = make_sliding_window_mask(9, 3)
-    assert (mask & window == window).all()
-    assert mask.sum(dim=-1)[0].tolist() == [1, 2, 3, 4, 5, 5, 5, 5, 5]
+def test_21_1_gives_the_score_of_the_notebook_where_no_block_holds_a_letter_twice(chapter):
+    score = solution("21", 1)["induction_score"]
+    periods = torch.tensor([8, 11, 24])
+    blocks = torch.stack([torch.randperm(32, generator=generator(n)) for n in range(3)])
+    ids = blocks.gather(1, torch.arange(T) % periods[:, None])
+    weights = random_tensor(3, H, T, T).masked_fill(~make_causal_mask(T), -math.inf).softmax(-1)
+    known = torch.arange(T - 1) >= periods[:, None]
+    # the last query is no question of the notebook's: nothing comes after it
+    last = score(weights, ids) * (known.sum() + 3)
+    place = torch.arange(T)
+    after = (T - place) % periods[:, None] == 0
+    after[:, 0] = False
+    looks = (weights[:, :, -1] * after[:, None]).sum(dim=(0, 2))
+    assert_same((last - looks) / known.sum(), chapter["induction_scores"](weights, known, periods))
 
 
-def test_exercise_2_is_a_step_of_the_recurrent_form(chapter):
-    delta_step = solution(21, 2)["delta_step"]
-    q, k, v = random(3, 2, 3, 7, 5)
-    k, beta = F.normalize(k, dim=-1), random(2, 3, 7, 1, seed=1).sigmoid()
-    state, outs = torch.zeros(2, 3, 5, 5, dtype=torch.float64), []
-    for t in range(7):
-        state = delta_step(state, k[:, :, t], v[:, :, t], beta[:, :, t, 0], torch.ones_like(beta[:, :, t, 0]))
-        outs.append(q[:, :, t, None] @ state)
-    torch.testing.assert_close(torch.cat(outs, dim=2), chapter["recurrent"](q, k, v, beta), **CLOSE)
+def test_21_2_replaces_what_the_hook_of_the_notebook_replaces(chapter):
+    ablate = solution("21", 2)["ablate_heads"]
+    model = make_model(chapter)
+    ids = torch.randint(32, (B, T), generator=generator())
+    outputs = chapter["outputs_of"](model, ids)
+    with chapter["replaced"](model, [(1, 0), (1, 3)], chapter["means_of"](outputs)):
+        expected = chapter["outputs_of"](model, ids)[1]
+    assert_same(ablate(outputs[1], H, [0, 3], torch.ones(B, T, dtype=torch.bool)), expected)
 
 
-def test_exercise_3_weighs_the_models_of_the_chapter():
-    stack_bytes = solution(21, 3)["stack_bytes"]
-    oss = [("full", 2 * 8 * 64, None), ("window", 2 * 8 * 64, 128)] * 18
-    assert round(stack_bytes(oss, 128_000) / 128_000 / 1024, 1) == 36.0
-    sparse, coarse = ("pooled", 512 + 128, 4), ("pooled", 512, 128)
-    v4 = [("window", 512, 128)] * 43 + [sparse] * 21 + [coarse] * 20
-    assert round(stack_bytes(v4, 128_000) / 2**30, 2) == 0.83
+def test_21_3_hides_a_stretch_twice_at_many_distances():
+    ids, known = solution("21", 3)["hide_copy"](200, 5, 23, 11, generator())
+    distances = set()
+    for row, is_known in zip(ids.tolist(), known, strict=True):
+        second, *_, last = is_known.nonzero()[:, 0].tolist()
+        assert last == second + 3
+        stretch = row[second : second + 5]
+        first = next(s for s in range(second - 4) if row[s : s + 5] == stretch)
+        distances.add(second - first)
+    assert distances >= set(range(5, 15))

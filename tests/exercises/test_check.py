@@ -25,6 +25,7 @@ from attn_course import check
 from attn_course.exercises.engine.exercise import TrialInputs
 from attn_course.exercises.engine.general_mistakes import (
     CHANGES_ITS_INPUT,
+    EXCLUDED,
     FLOAT32_INSIDE,
     GENERIC_MISTAKES,
     NO_GRADIENT,
@@ -44,7 +45,7 @@ OTHERS_RIGHT = re.compile(
 )
 FEWEST_MISTAKES = 5
 SECONDS = 2
-SEEN_BY_THE_CORE = {CHANGES_ITS_INPUT, NO_GRADIENT, FLOAT32_INSIDE, TAKES_TOO_LONG}
+SEEN_BY_THE_CORE = {CHANGES_ITS_INPUT, EXCLUDED, FLOAT32_INSIDE, NO_GRADIENT, TAKES_TOO_LONG}
 
 
 def in_book() -> dict[str, Exercise]:
@@ -76,10 +77,18 @@ def folded(name: str):
 
 
 @cache
-def sections(chapter: int) -> set[str]:
-    """The sections of a chapter that explain something: the one with the exercises does not."""
-    titles = (title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level in (2, 3))
-    return {title.split(" ")[0] for title in titles if re.match(r"\d+\.\d+ (?!Exercises$)", title)}
+def sections(chapter: int) -> dict[str, bool]:
+    """Whether a section belongs to the core, for those that explain something: the one with the exercises does not."""
+    titles = [title for cell in markdown_cells(chapter) for level, title, _ in headings(cell.source) if level in (2, 3)]
+    core = titles[: titles.index("Going deeper")] if "Going deeper" in titles else titles
+    explaining = [title for title in titles if re.match(r"\d+\.\d+ (?!Exercises$)", title)]
+    return {title.split(" ")[0]: title in core for title in explaining}
+
+
+def is_core(exercise: Exercise) -> bool:
+    headings_of = [title for cell in markdown_cells(exercise.chapter) for _, title, _ in headings(cell.source)]
+    own = headings_of.index(exercise.heading.removeprefix("### "))
+    return "Going deeper" not in headings_of[:own]
 
 
 def verdict_on(answer: Answer):
@@ -190,12 +199,25 @@ def test_the_sentences_differ_point_to_a_section_that_explains_and_show_no_solut
         chapter = int(match[1])
         assert chapter <= BOOK[name].chapter, sentence
         assert f"{match[1]}.{match[2]}" in sections(chapter), sentence
+        assert sections(chapter)[f"{match[1]}.{match[2]}"] or not is_core(BOOK[name]), (
+            f"an optional section: {sentence}"
+        )
     for text in (exercise.verdict(lambda *inputs: 7).text, *said):
         assert not shown_of_the_solution(name, text), text
     # Where several results are wrong, each is compared by itself, so no sentence may speak for the others.
     if len(exercise.result_names) > 1 or exercise.in_parts:
         for mistake in exercise.mistakes.values():
             assert mistake.answer is None or not OTHERS_RIGHT.search(mistake.says), mistake.says
+
+
+@each_check
+def test_a_core_exercise_refers_to_core_sections_only(name):
+    exercise = BOOK[name]
+    if is_core(exercise):
+        text = exercise.text + exercise.starter + inspect.getsource(getattr(check, name).use)
+        named = re.findall(r"\b[Ss]ections? (\d+)\.(\d+)", text)
+        others = [f"{c}.{s}" for c, s in named if int(c) > exercise.chapter or not sections(int(c)).get(f"{c}.{s}")]
+        assert not others, f"{exercise.heading}: optional or later sections {others}"
 
 
 # -- Precision ---------------------------------------------------------------------------------------
@@ -256,7 +278,7 @@ def test_an_exercise_wants_float64_where_its_text_mentions_it():
 
 
 IN_FLOAT64 = {name: exercise for name in check.__all__ if (exercise := in_float64_only(name))}
-MOVES_NUMBERS = {"from_burn_record", "split_fused", "split_heads"}  # and computes none
+MOVES_NUMBERS = {"split_heads"}  # and computes none
 
 
 @pytest.mark.parametrize("name", sorted(IN_FLOAT64.keys() - {"who_sees_whom"}))  # "however little"
@@ -271,27 +293,16 @@ def test_half_precision_is_refused(name):
     exercise = getattr(check, name)
     answer = computed_in(torch.float16, exercise.right)
     with torch.random.fork_rng(devices=[]):
-        runs = (Run(exercise, answer, *trial, heard=True) for trial in exercise._all_trials())
+        runs = (Run(exercise.task, answer, *trial, heard=True) for trial in exercise._all_trials())
         assert not all(run.is_right for run in runs)
-
-
-def test_dropout_is_tried_on_few_enough_weights_for_a_loop():
-    count = 0
-
-    def drop_weights(weights, p, training):
-        nonlocal count
-        count += weights.numel()
-        return nn.functional.dropout(weights, p, training)
-
-    assert check.drop_weights.verdict(drop_weights).right
-    assert count < 300_000  # at 100 microseconds each, a second for each trial; a check waits for 20
 
 
 # -- Notebooks ---------------------------------------------------------------------------------------
 
 
 def test_every_exercise_of_every_chapter_has_a_check_of_its_own():
-    missing = [e.heading for number in CHAPTERS for e in exercises(number) if not CHECK.search(e.starter)]
+    with_code = [e for number in CHAPTERS for e in exercises(number) if e.starter]  # others ask for a sentence
+    missing = [e.heading for e in with_code if not CHECK.search(e.starter)]
     assert missing == []
     assert sorted(BOOK) == sorted(check.__all__)
     assert {a.exercise for a in ANSWERS} == set(check.__all__)

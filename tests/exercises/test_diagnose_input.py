@@ -30,32 +30,32 @@ def exercise(right=weigh, trials=trials, **more):
         (
             lambda x, shift, scale, mask: weigh(x, shift[0].expand_as(shift), scale, mask),
             "the first one for all",
-            "the result would be right if every number of `shift` were the first one, `shift[0]`.",
+            "your function acts as if every number of `shift` were the first one, `shift[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, mask[:1]),
             "the first one for all",
-            "the result would be right if every row of `mask` were the first one, `mask[0]`.",
+            "your function acts as if every row of `mask` were the first one, `mask[0]`.",
         ),
         (
             lambda x, shift, scale, mask: weigh(x, shift, scale, ~mask),
             "an input read upside down",
-            "the result would be right if True and False were swapped in `mask`.",
+            "your function acts as if True and False were swapped in `mask`.",
         ),
         (
             lambda x, shift, scale, mask: x * scale + shift[:, None],
             "an input without effect",
-            "the result would be right if `mask` were True everywhere, so check where you use it.",
+            "your function acts as if `mask` were True everywhere, so check where you use it.",
         ),
         (
             lambda x, shift, scale, mask: x * scale * mask,
             "an input without effect",
-            "the result would be right if `shift` were 0 everywhere, so check where you use it.",
+            "your function acts as if `shift` were 0 everywhere, so check where you use it.",
         ),
         (
             lambda x, shift, scale, mask: weigh(scale, shift, scale, mask),
             "an input in the place of another",
-            "the result would be right if `x` were equal to `scale`.",
+            "your function acts as if `x` were equal to `scale`.",
         ),
     ],
 )
@@ -82,7 +82,7 @@ def test_axes_that_changed_places_and_a_reshape_in_the_place_of_a_transpose_are_
     product = exercise(lambda a, w: w @ a.mT, tables)
     verdict = product.verdict(lambda a, w: w @ a.reshape(5, 3))
     assert verdict.mistake == "an input reshaped instead of transposed"
-    assert "if the numbers of `a` were in another order" in verdict.text
+    assert "as if the numbers of `a` were in another order" in verdict.text
 
 
 def numbers(draw):
@@ -97,23 +97,23 @@ def numbers(draw):
         (
             lambda width, heads, bias: width * width**2 + bias,
             "an input in the place of another",
-            "if `heads` were equal to `width`",
+            "as if `heads` were equal to `width`",
         ),
         (lambda width, heads, bias: heads * width**2 + bias, "two inputs swapped", "were swapped"),
         (
             lambda width, heads, bias: width * heads**2 + (not bias),
             "an input read upside down",
-            "if `bias` were inverted",
+            "as if `bias` were inverted",
         ),
         (
             lambda width, heads, bias: width * 2**2 + bias,
             "an input without effect",
-            "the result would be right if `heads` were 2 in every call, so check where you use it.",
+            "your function acts as if `heads` were 2 in every call, so check where you use it.",
         ),
         (
             lambda width, heads, bias: width * (heads + 1) ** 2 + bias,
             "an input off by one",
-            "the result would be right if `heads` were 1 larger.",
+            "your function acts as if `heads` were 1 larger than it is. Look for a 1 that is added too often",
         ),
     ],
 )

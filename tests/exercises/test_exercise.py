@@ -1,10 +1,13 @@
 """The checks, on one exercise: verdicts, differences, errors, and what is left as it was."""
 
 import dataclasses
+import graphlib
 import random
 import re
 import signal
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from torch import nn
 
 from attn_course import check
 from attn_course.exercises.engine import runner
+from attn_course.exercises.engine.compare import describe
 from attn_course.exercises.engine.exercise import Exercise, TrialInputs
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.memory import largest_tensor
@@ -361,8 +365,10 @@ def test_a_sign_that_cannot_tell_in_one_trial_is_asked_in_the_others():
 
 # -- Two mistakes in one answer ----------------------------------------------------------------------
 
+ANOTHER = "There is another mistake, too. Correct this one first, and run the check again."
 
-def test_a_mistake_in_each_of_two_results_is_told_for_both():
+
+def test_of_a_mistake_in_each_of_two_results_the_first_is_told():
     mistakes = {
         "first negative": Mistake("First. See section 1.1.", lambda n: (-n, 2 * n)),
         "second tripled": Mistake("Second. See section 1.1.", lambda n: (n, 6 * n)),
@@ -370,11 +376,11 @@ def test_a_mistake_in_each_of_two_results_is_told_for_both():
     exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, result_names=("a", "b"))
     verdict = exercise.verdict(lambda n: (-n, 6 * n))
     assert verdict.mistake == "first negative"
-    assert verdict.text == "Not right yet. Of a: First. See section 1.1. Of b: Second. See section 1.1."
+    assert verdict.text == f"Not right yet. First. See section 1.1. {ANOTHER}"
     assert exercise.verdict(lambda n: (-n, 7 * n)).mistake is None
 
 
-def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_and_where():
+def test_a_mistake_beside_one_that_shows_in_other_trials_is_told():
     mistakes = {
         "negative": Mistake("Negative. See section 1.1.", lambda n: (-n, -7 * n)),
         "no five": Mistake("Five. See section 1.1.", lambda n: (0, 0) if n == 5 else (n, 7 * n)),
@@ -382,10 +388,7 @@ def test_a_mistake_beside_one_that_shows_in_other_trials_is_told_and_where():
     exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, result_names=("once", "seven times"))
     verdict = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n))
     assert verdict.mistake == "negative"
-    assert verdict.text == (
-        "Not right yet. In trials such as three: Negative. See section 1.1. "
-        "In others, such as five, it goes wrong in another way."
-    )
+    assert verdict.text == f"Not right yet. Negative. See section 1.1. {ANOTHER}"
     assert exercise.verdict(lambda n: (1, 0) if n == 5 else (-n, -7 * n)).mistake is None  # what is left is unknown
 
 
@@ -397,19 +400,18 @@ def test_a_single_wrong_number_is_not_given_two_different_names():
     assert exercise_on_numbers(lambda n: n + 1, mistakes=mistakes).verdict(lambda n: 0).mistake is None
 
 
-def test_two_parts_of_an_answer_that_are_both_wrong_are_told_together():
+def test_of_two_parts_of_an_answer_that_are_both_wrong_one_is_told():
     def gru_without_gates_and_with_shares_swapped(x, h, W, U, b, c):
         (xr, xz, xn), (hr, hz, hn) = (x @ W.T + b).chunk(3, -1), (h @ U.T + c).chunk(3, -1)
         z = xz + hz
         return (1 - z) * h + z * torch.tanh(xn + (xr + hr) * hn)
 
-    text = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped).text
-    assert text.startswith("Not right yet. Two mistakes together explain this result. One: ")
-    for name in ("gates without sigmoid", "keeps what it should replace"):
-        assert check.gru_step.mistakes[name].says in text
+    verdict = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped)
+    assert verdict.mistake in ("gates without sigmoid", "keeps what it should replace")
+    assert verdict.text == f"Not right yet. {check.gru_step.mistakes[verdict.mistake].says} {ANOTHER}"
 
 
-def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():
+def test_a_mistake_with_a_result_turned_around_on_top_of_it_is_told():
     mistakes = {"no root": Mistake("No root. See section 3.4.", lambda q, k: q @ k.mT / q.size(-1))}
 
     def of_several(draw):
@@ -420,8 +422,7 @@ def test_a_mistake_and_a_result_turned_around_on_top_of_it_are_told_together():
     assert verdict.mistake == "a constant factor"  # of the right scores, which says as much
     verdict = exercise.verdict(lambda q, k: (q @ k.mT / q.size(-1)).mT)
     assert verdict.mistake == "no root"
-    assert "Two mistakes together explain this result. One: No root. See section 3.4. The other: " in verdict.text
-    assert "axes -1 and -2 are swapped" in verdict.text
+    assert verdict.text.startswith(f"Not right yet. No root. See section 3.4. {ANOTHER}")
 
 
 # -- How an answer is called and made ----------------------------------------------------------------
@@ -724,6 +725,19 @@ def test_the_verdict_names_the_right_parts_of_a_result(answer, says):
     assert says in exercise.verdict(answer).text
 
 
+def test_of_many_results_it_is_said_how_many_are_right():
+    exercise = exercise_on_tensors(lambda x: (x,) * 5, result_names=tuple("abcde"))
+    assert (
+        "In every trial that fails: 3 of 5 results right"
+        in exercise.verdict(lambda x: (x, x.sin(), x, -3 * x**3, x)).text
+    )
+
+
+def test_a_short_dict_is_shown_among_the_inputs():
+    assert describe({("a", "b"): 2}) == "{('a', 'b'): 2}"
+    assert describe(dict.fromkeys(range(99))) == "a dict"
+
+
 def test_a_number_is_compared_over_the_trials():
     trials = lambda draw: iter([(str(n), n) for n in (3, 5, 8, 13)])  # noqa: E731
     exercise = Exercise("count", trials, lambda n: n * n, {})
@@ -739,8 +753,8 @@ def test_a_factor_rounded_to_float32_is_accepted_and_told():
     text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).text
     assert text.startswith("Right. Tried: ")
     assert text.endswith(
-        "In float64 the last digits differ. Either a tensor in your code is float32, such as the root of "
-        "torch.tensor(7), or your code adds a small number that is not in the formula."
+        "In float64 the last digits differ. Either your code rounds a number to float32, or it adds a small number "
+        "that is not in the formula."
     )
     assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).text
 
@@ -945,8 +959,39 @@ def test_a_loop_that_does_not_end_is_stopped_and_told(answer, monkeypatch):
 
 def test_a_loop_that_ends_is_not_stopped_and_the_timer_leaves_nothing_behind():
     assert exercise_on_numbers(lambda n: n).verdict(lambda n: sum(1 for _ in range(n))).right
-    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
-    assert signal.getsignal(signal.SIGPROF) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_a_thread_that_is_busy_beside_an_answer_does_not_take_its_time(monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.1)
+    is_over = threading.Event()
+
+    def compute():
+        x = torch.randn(300, 300)
+        while not is_over.is_set():
+            x @ x
+
+    def waits(n):
+        end = time.process_time() + 0.2  # which the other thread uses
+        while time.process_time() < end:
+            time.sleep(0.01)
+        return n
+
+    neighbour = threading.Thread(target=compute)
+    neighbour.start()
+    try:
+        verdict = exercise_on_numbers(lambda n: n).verdict(waits)
+    finally:
+        is_over.set()
+        neighbour.join()
+    assert verdict.right, verdict.text
+
+
+def test_an_answer_that_sleeps_is_stopped_by_the_clock_on_the_wall(monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.01)
+    verdict = exercise_on_numbers(lambda n: n).verdict(lambda n: time.sleep(60))
+    assert verdict.mistake == "takes too long"
 
 
 def test_a_thread_has_no_limit_since_no_signal_reaches_it(monkeypatch):
@@ -966,3 +1011,14 @@ def test_writing_into_a_parameter_without_no_grad_is_explained():
     verdict = exercise_on_numbers(lambda n: n).verdict(writes)
     assert verdict.mistake == "parameter changed under autograd"
     assert "outside torch.no_grad()" in verdict.text
+
+
+def test_the_modules_of_the_engine_import_each_other_in_one_direction():
+    imported = {}
+    for path in Path(runner.__file__).parent.glob("*.py"):
+        lines = re.findall(r"^\s*from attn_course\.exercises\.engine(.*)", path.read_text("utf-8"), re.MULTILINE)
+        imported[path.stem] = {
+            name for line in lines for name in re.findall(r"\w+", line.partition(" ")[0] or line.partition("import")[2])
+        }
+    assert imported["exercise"] >= {"runner", "diagnose_input"}
+    assert list(graphlib.TopologicalSorter(imported).static_order())  # raises CycleError

@@ -49,11 +49,11 @@ def test_all_edits_are_made_at_once():
     assert exchanged(7, 3, 2) == 7 * 2 - 3
 
 
-def test_two_edits_of_two_parts_are_found_together():
+def test_of_two_edits_of_two_parts_the_first_is_told():
     exercise = exercise_with(add={"- shift": "+ shift"}, forget={" * factor": ""}, double={"- shift": "- 2 * shift"})
     text = exercise.verdict(lambda number, factor, shift: number + shift).text
-    together = "Two mistakes together explain this result. One: It adds. See section 1.1. The other: It forgets."
-    assert text == f"Not right yet. {together} See section 1.1."
+    another = "There is another mistake, too. Correct this one first, and run the check again."
+    assert text == f"Not right yet. It adds. See section 1.1. {another}"
     add, forget, double = (mistake.answer for mistake in exercise.mistakes.values())
     assert add.together_with(forget)(7, 3, 2) == 9
     assert add.together_with(double) is None  # of the same part

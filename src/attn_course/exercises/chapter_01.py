@@ -220,53 +220,6 @@ shift_targets = Exercise(
 )
 
 
-# ---------------------------------------------------------------- the last state
-
-
-def _states_and_lengths(draw):
-    yield "a batch", draw(3, 7, 5), 1 + draw.ints(3, high=6)
-    yield "a batch of one", draw(1, 5, 2), 1 + draw.ints(1, high=4)
-    lengths = 1 + draw.ints(5, high=7)
-    lengths[2] = 7
-    yield "one text without padding", draw(5, 7, 3), lengths
-    yield "single characters", draw(2, 3, 11), 1 + draw.ints(2, high=1)
-    # As nn.GRU with batch_first=True returns them.
-    yield "states that are not contiguous", draw(7, 3, 5).transpose(0, 1), 1 + draw.ints(3, high=6)
-    yield "float64", draw(3, 5, 2, dtype=torch.float64), 1 + draw.ints(3, high=4)
-
-
-def _pick(states, places):
-    return states[torch.arange(len(states), device=states.device), places]
-
-
-last_state = Exercise(
-    name="last_state",
-    trials=_states_and_lengths,
-    right=lambda states, lengths: _pick(states, lengths - 1),
-    gradients=True,
-    chapter=1,
-    answers={
-        "takes the padding": lambda states, lengths: states[:, -1],
-        "one too far": lambda states, lengths: _pick(states, lengths),
-        "one too far, held at the end": lambda states, lengths: _pick(states, lengths.clamp(max=states.size(1) - 1)),
-        "first number only": lambda states, lengths: _pick(states, lengths - 1)[:, :1],
-        "one too early": lambda states, lengths: _pick(states, lengths - 2),
-        "takes the first": lambda states, lengths: states[:, 0],
-        "end of the longest": lambda states, lengths: states[:, lengths.max() - 1],
-        "mean of the states": lambda states, lengths: torch.stack(
-            [row[:length].mean(dim=0) for row, length in zip(states, lengths, strict=True)]
-        ),
-        "rows times rows": lambda states, lengths: states[:, lengths - 1],
-        "texts instead of positions": lambda states, lengths: states[lengths - 1],
-        "rows and positions swapped": lambda states, lengths: states[
-            lengths - 1, torch.arange(len(states), device=states.device)
-        ],
-        "mean over the padding": lambda states, lengths: states.mean(dim=1),
-        "an axis too many": lambda states, lengths: _pick(states, lengths - 1).unsqueeze(1),
-    },
-)
-
-
 # ---------------------------------------------------------------- additive attention for a batch
 
 
@@ -317,11 +270,18 @@ def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
     """Return whether the weights belong to the hidden positions. Rows without any may be NaN or uniform."""
     scores = _additive_scores(query, keys, score_weight)
     wanted = softmax(scores.masked_fill(mask, -math.inf))
+    wanted = wanted.masked_fill((wanted > 0) & (wanted < 0.001), 0.001)  # as in what is compared
     weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
     others = weights[~hides]
     return torch.allclose(weights[hides], wanted[hides], rtol=1e-4, atol=1e-5) and torch.allclose(
         others, others[:, :1].expand_as(others)
     )
+
+
+def _shares_out_each_position(found, query, keys, values, score_weight, mask):
+    """Return whether the weights of each position sum to 1 over the texts. If all are hidden, they are NaN or 0."""
+    sums = found[1].sum(dim=0).nan_to_num()
+    return found[1].shape == mask.shape and bool(((sums - 1).abs().minimum(sums.abs()) < 1e-4).all())
 
 
 look_back = Exercise(
@@ -334,6 +294,7 @@ look_back = Exercise(
     in_parts=True,
     chapter=1,
     signs={
+        "softmax over the batch": _shares_out_each_position,
         "mask inverted": _looks_at_what_is_hidden,
         "padding gets weight": lambda found, query, keys, values, score_weight, mask: (
             found[1][~mask].nan_to_num().ne(0).any()

@@ -256,85 +256,6 @@ weights_at = Exercise(
 )
 
 
-# ---------------------------------------------------------------- a batch
-
-
-def _sentences(draw):
-    yield "one sentence", draw(*_WORDS.shape)
-    yield "a batch", draw(2, 5, 7)
-    yield "a batch of one", draw(1, 5, 3)
-    yield "two leading axes", draw(2, 3, 5, 7)
-    yield "three leading axes", draw(2, 3, 2, 5, 3)
-    yield "large scores", 30 * draw(2, 3, 7)
-    yield "float64", draw(2, 3, 5, dtype=torch.float64)
-
-
-def _are_about_the_chapters_words(found, x):
-    weights, contexts = _weights_and_contexts_of_the_chapter(x)
-    mixed = [weights @ x] if x.shape[-2:] == _WORDS.shape else []
-    return any(_same(found, context) for context in [contexts, *mixed])
-
-
-def _averages_without_keepdim(found, x):
-    if x.dim() > 2:
-        return None  # what meets what depends on the sizes
-    return any(_same(found, weights @ x) for weights in _without_keepdim(x @ x.T))
-
-
-def _average_all_by(weigh):
-    return lambda x: weigh(x @ x.mT) @ x
-
-
-def _first_sentence(x):
-    return x.reshape(-1, *x.shape[-2:])[0]
-
-
-def _attend_with_three_axes(x):
-    _B, _T, _E = x.shape
-    return _attend(x)
-
-
-def _all_axes_reversed(x):
-    return x.permute(*reversed(range(x.dim())))
-
-
-all_contexts = Exercise(
-    name="all_contexts",
-    trials=_sentences,
-    right=_attend,
-    result_names=("context",),
-    gradients=True,
-    chapter=2,
-    answers={
-        "transposes the batch": lambda x: softmax(x @ _all_axes_reversed(x)) @ x,
-        "exchanges sentences and tokens": lambda x: softmax(x @ x.transpose(0, 1)) @ x,
-        "axis counted from the front": lambda x: softmax(x @ x.transpose(1, 2)) @ x,
-        "compares numbers instead of tokens": lambda x: x @ softmax(x.mT @ x),
-        "transposed first": lambda x: softmax(x.mT @ x) @ x,
-        "product the wrong way round": lambda x: x @ softmax(x @ x.mT),
-        "loops over the first axis": lambda x: torch.stack([softmax(row @ row.T) @ row for row in x]),
-        "softmax counted from the front": _average_all_by(lambda scores: softmax(scores, dim=1)),
-        "softmax over the batch": _average_all_by(lambda scores: softmax(scores, dim=0)),
-        "softmax over the queries": _average_all_by(lambda scores: softmax(scores, dim=-2)),
-        "softmax over everything": _average_all_by(_softmax_over_everything),
-        "softmax over each table": _average_all_by(lambda scores: softmax(scores.flatten(-2)).view(scores.shape)),
-        "weights of the first sentence": lambda x: softmax(_first_sentence(x) @ _first_sentence(x).mT) @ x,
-        "three axes only": _attend_with_three_axes,
-        "sentences see each other": lambda x: _attend(x.reshape(-1, x.size(-1))).reshape(x.shape),
-        "one maximum for all": _average_all_by(_softmax_below_one_maximum),
-        "no softmax": _average_all_by(lambda scores: scores),
-        "divided by the sum": _average_all_by(lambda scores: scores / scores.sum(dim=-1, keepdim=True)),
-        "weights returned": lambda x: softmax(x @ x.mT),
-        "scaled": lambda x: softmax(x @ x.mT / x.size(-1) ** 0.5) @ x,
-        "softmax overflows": _average_all_by(_naive_softmax),
-    },
-    signs={
-        "notebook's variables": _are_about_the_chapters_words,
-        "keepdim forgotten": _averages_without_keepdim,
-    },
-)
-
-
 # ---------------------------------------------------------------- the logarithm of a softmax
 
 
@@ -390,6 +311,7 @@ log_softmax = Exercise(
     right=_log_softmax,
     result_names=("logarithms",),
     gradients=True,
+    excluded=("log_softmax", "logsumexp", "cross_entropy", "nll_loss"),
     chapter=2,
     answers={
         "logarithm of the softmax": lambda x, dim=-1: torch.log(softmax(x, dim)),

@@ -248,7 +248,7 @@ def _apply_as_layer(answer, W, x):
     if layer is None:
         return None
     if not isinstance(layer, nn.Linear):
-        raise AnswerError(f"as_linear must return an nn.Linear, not a {type(layer).__name__}. See section 3.20.")
+        raise AnswerError(f"as_linear must return an nn.Linear, not a {type(layer).__name__}. See section 3.15.")
     before = layer(x).detach()
     W_before = W.clone()
     W.zero_()  # the layer must not notice
@@ -326,71 +326,6 @@ as_linear = Exercise(
             and torch.allclose(found.before, found.after)
             and not torch.allclose(found.before, found.after_another)
         ),
-    },
-)
-
-
-# ---------------------------------------------------------------- entropy
-
-
-def _weights(draw):
-    yield "one table", softmax(draw(3, 5))
-    yield "a batch", softmax(draw(2, 3, 7))
-    yield "a batch of one", softmax(draw(1, 5, 2))
-    yield "rows with zeros", softmax(draw(5, 7).masked_fill(~draw.mask(5, 7), -math.inf))
-    yield "float64", softmax(draw(3, 5, dtype=torch.float64))
-    yield "faint weights, two leading axes", softmax(5 * draw(2, 3, 4, 5, dtype=torch.float64))
-
-
-def _times_log(weights):
-    return weights * torch.log(weights)
-
-
-def _has_a_small_number_added(found, weights):
-    """Return whether the answer uses log(w + ε), so that each row is too small by about ε per weight."""
-    lacks = torch.special.entr(weights).sum(dim=-1) - found
-    epsilon = lacks.mean() / weights.size(-1)
-    again = -(weights * torch.log(weights + epsilon)).sum(dim=-1)
-    has = (lacks > 0).all() and torch.allclose(found, again, rtol=0, atol=float(0.2 * lacks.max()))
-    # Weights as small as ε lack less than the others.
-    return None if not has and (weights < 0.01).any() else bool(has)
-
-
-def _adds_logarithms(found, weights):
-    """Return whether rows without a zero are sums of logarithms only."""
-    full = (weights > 0).all(dim=-1)
-    if not full.any():
-        return None
-    return torch.allclose(found[full], -weights[full].log().sum(dim=-1), rtol=1e-4)
-
-
-def _is_one_number(found, weights):
-    return isinstance(found, float) or found.dim() == 0
-
-
-row_entropy = Exercise(
-    name="row_entropy",
-    trials=_weights,
-    right=lambda weights: torch.special.entr(weights).sum(dim=-1),
-    result_names=("entropy",),
-    chapter=3,
-    answers={
-        "zero times infinity": lambda weights: -_times_log(weights).sum(dim=-1),
-        "nan replaced after the sum": lambda weights: torch.nan_to_num(-_times_log(weights).sum(dim=-1)),
-        "axis counted from the front": lambda weights: torch.special.entr(weights).sum(dim=1),
-        "summed over the queries": lambda weights: torch.special.entr(weights).sum(dim=-2),
-        "softmax once more": lambda weights: torch.special.entr(softmax(weights)).sum(dim=-1),
-        "divided by the largest": lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(weights.size(-1)),
-        "sign forgotten": lambda weights: -torch.special.entr(weights).sum(dim=-1),
-        "logarithm to base 2": lambda weights: torch.special.entr(weights).sum(dim=-1) / math.log(2),
-        "mean instead of sum": lambda weights: torch.special.entr(weights).mean(dim=-1),
-    },
-    signs={
-        "a small number added": _has_a_small_number_added,
-        "weights forgotten": _adds_logarithms,
-        "not summed": lambda found, weights: found.shape == weights.shape,
-        "an axis too many": lambda found, weights: found.shape == (*weights.shape[:-1], 1),
-        "one number for all rows": _is_one_number,
     },
 )
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.runner import LOOKUPS
 from attn_course.functional.attention import softmax
 
 # ---------------------------------------------------------------- a lookup as a product
@@ -37,31 +38,25 @@ def _one_hot_of_rows(ids, table):
     return one_hot.scatter(1, ids.reshape(len(ids), -1), 1)
 
 
+def _lookup(ids, table):
+    return F.one_hot(ids, len(table)).to(table) @ table
+
+
 lookup = Exercise(
     name="lookup",
     trials=_ids_and_tables,
-    right=lambda ids, table: table[ids],
+    right=_lookup,
     result_names=("rows",),
     gradients=True,
     float64=True,
+    excluded=LOOKUPS,
     chapter=4,
     answers={
-        "without num_classes": lambda ids, table: F.one_hot(ids).to(table) @ table,
-        "one-hot left as integers": lambda ids, table: F.one_hot(ids, len(table)) @ table,
-        "one-hot always float32": lambda ids, table: F.one_hot(ids, len(table)).float() @ table,
-        "too few classes": lambda ids, table: F.one_hot(ids, table.size(-1)).to(table) @ table,
-        "as many classes as ids": lambda ids, table: F.one_hot(ids, len(ids)).to(table) @ table,
-        "notebook's variables": lambda ids, table: F.one_hot(ids, 10).to(table) @ table,
-        "notebook's vocabulary": lambda ids, table: F.one_hot(ids, 15).to(table) @ table,
-        "table transposed": lambda ids, table: F.one_hot(ids, len(table)).to(table) @ table.T,
-        "shape of the ids lost": lambda ids, table: table[ids.flatten()],
         "ids with one axis only": lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
         "ids with two axes only": lambda ids, table: torch.einsum(
             "btv,ve->bte", F.one_hot(ids, len(table)).to(table), table
         ),
-        "words counted from 1": lambda ids, table: F.pad(table, (0, 0, 1, 0))[ids],
         "a sentence in one row": lambda ids, table: _one_hot_of_rows(ids, table) @ table,
-        "axis lost with one feature": lambda ids, table: table[ids].squeeze(-1),
     },
 )
 
@@ -264,88 +259,5 @@ max_sim = Exercise(
         "last token of the text left out": lambda q, k: (
             torch.einsum("atd,bsd->abts", q, k[:, : max(k.size(1) - 1, 1)]).amax(-1).sum(-1)
         ),
-    },
-)
-
-
-# ---------------------------------------------------------------- the gradient of the table
-
-
-def _ids_and_gradients(draw):
-    each_once = torch.randperm(10, generator=draw.rng).view(2, 5).to(draw.device)
-    yield "no word twice", each_once, draw(2, 5, 3), 11
-    yield "words that occur often", draw.ints(2, 7, high=5), draw(2, 7, 3), 11
-    yield "a batch of one", draw.ints(1, 5, high=3), draw(1, 5, 2), 7
-    yield "a single word", torch.full_like(each_once, 2), draw(2, 5, 7), 3
-    yield "float64", draw.ints(3, 2, high=4), draw(3, 2, 5, dtype=torch.float64), 7
-    to_the_last = draw.ints(5, 2, high=4)
-    to_the_last[3, 1] = 6
-    yield "the last word, in a view", to_the_last.T, draw(5, 2, 3).transpose(0, 1), 7
-    yield "one token each, one feature", draw.ints(3, 1, high=3), draw(3, 1, 1), 5
-    yield "a vocabulary of one word", draw.ints(2, 3, high=1), draw(2, 3, 5), 1
-
-
-def _one_hot(ids, upstream, num_words):
-    return F.one_hot(ids, num_words).to(upstream.dtype)
-
-
-def _table_gradient(ids, upstream, num_words):
-    gradient = upstream.new_zeros(num_words, upstream.size(-1))
-    return gradient.index_add(0, ids.flatten(), upstream.flatten(0, -2))
-
-
-def _uses(ids, upstream, num_words):
-    """Return how often each word occurs, (V, 1)."""
-    return torch.bincount(ids.flatten(), minlength=num_words)[:, None].to(upstream)
-
-
-def _has_one_use_of_each_word(found, ids, upstream, num_words):
-    """Return whether each row of the table has the gradient of only one occurrence of its word."""
-    if found.shape != (num_words, upstream.size(-1)) or found.dtype != upstream.dtype:
-        return False
-    same = torch.isclose(found[:, None], upstream.flatten(0, -2)).all(-1)  # (V, uses)
-    is_use = torch.arange(num_words, device=ids.device)[:, None] == ids.flatten()
-    empty = (found == 0).all(-1) & ~is_use.any(-1)
-    return bool(((same & is_use).any(-1) | empty).all())
-
-
-table_gradient = Exercise(
-    name="table_gradient",
-    trials=_ids_and_gradients,
-    right=_table_gradient,
-    result_names=("gradient",),
-    chapter=4,
-    answers={
-        "mean over the uses": lambda *inputs: _table_gradient(*inputs) / _uses(*inputs).clamp(min=1),
-        "mean over the sentences": lambda ids, upstream, num_words: (
-            _table_gradient(ids, upstream, num_words) / len(ids)
-        ),
-        "mean over all tokens": lambda *inputs: _table_gradient(*inputs) / inputs[0].numel(),
-        "first sentence only": lambda ids, upstream, num_words: _table_gradient(ids[:1], upstream[:1], num_words),
-        "a gradient for each sentence": lambda *inputs: torch.einsum("btv,bte->bve", _one_hot(*inputs), inputs[1]),
-        "uses counted": lambda ids, upstream, num_words: _uses(ids, upstream, num_words).expand(-1, upstream.size(-1)),
-        "id 0 taken for padding": lambda *inputs: _table_gradient(*inputs).index_fill(
-            0, torch.zeros(1, dtype=torch.long, device=inputs[0].device), 0.0
-        ),
-        "last word left out": lambda *inputs: _table_gradient(*inputs).index_fill(
-            0, torch.tensor([inputs[2] - 1], device=inputs[0].device), 0.0
-        ),
-        "axis lost with one feature": lambda *inputs: _table_gradient(*inputs).squeeze(-1),
-        "first column only": lambda *inputs: F.pad(_table_gradient(*inputs)[:, :1], (0, inputs[1].size(-1) - 1)),
-        "without num_classes": lambda ids, upstream, num_words: _table_gradient(ids, upstream, int(ids.max()) + 1),
-        "one-hot left as integers": lambda ids, upstream, num_words: torch.einsum(
-            "btv,bte->ve", F.one_hot(ids, num_words), upstream
-        ),
-        "one-hot always float32": lambda ids, upstream, num_words: torch.einsum(
-            "btv,bte->ve", F.one_hot(ids, num_words).float(), upstream
-        ),
-        "result transposed": lambda *inputs: _table_gradient(*inputs).T,
-        "float32 whatever comes in": lambda *inputs: _table_gradient(*inputs).float(),
-        "rows for the words that occur": lambda ids, upstream, num_words: _table_gradient(ids, upstream, num_words)[
-            ids.unique()
-        ],
-    },
-    signs={
-        "only one use counts": _has_one_use_of_each_word,
     },
 )

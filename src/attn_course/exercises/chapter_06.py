@@ -273,16 +273,16 @@ def _fuse_and_project(answer, d_in, d_model, bias, x):
     if fused is None:
         return None
     if not isinstance(fused, nn.Linear):
-        raise AnswerError(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.13.")
+        raise AnswerError(f"fuse_qkv must return one nn.Linear, not {_a(fused)}. See section 6.2.")
     if not all(parameter.requires_grad for parameter in three.parameters()):
         raise AnswerError(
             "Your function sets `requires_grad` of the three layers to False. The layers must stay unchanged. "
-            "See section 6.14.",
+            "See section 6.2.",
             CHANGES_ITS_INPUT,
         )
     if any(parameter.is_inference() for parameter in fused.parameters()):
         raise AnswerError(
-            "Your function makes the layer in inference_mode, so it cannot be trained. Use no_grad. See section 6.13.",
+            "Your function makes the layer in inference_mode, so it cannot be trained. Use no_grad. See section 6.2.",
             NO_GRADIENT,
         )
     qkv = fused(x).detach()
@@ -363,44 +363,6 @@ fuse_qkv = Exercise(
 )
 
 
-# ---------------------------------------------------------------- counting
-
-
-def _sizes(draw):
-    yield "all biases", 10, 2, 7, True, True
-    yield "no biases", 6, 3, 2, False, False
-    yield "no bias at the output", 6, 2, 5, True, False
-    yield "a bias at the output only", 21, 7, 11, False, True
-    yield "equal widths", 768, 12, 768, True, True
-    yield "one head", 5, 1, 3, True, True
-
-
-def _count(d_model, num_heads, d_in, bias=True, out_bias=True):
-    E = d_model
-    weights = 3 * d_in * E + E * E
-    return weights + 3 * E * bias + E * out_bias
-
-
-def _grows_with_the_heads(found, E, H, d_in, bias, out_bias):
-    """Return whether the three projections are counted once for each head."""
-    return found in {
-        3 * E * (d_in * H + bias * biases) + E * E * outputs + E * out_bias for biases in (1, H) for outputs in (1, H)
-    }
-
-
-count_parameters = Exercise(
-    name="count_parameters",
-    trials=_sizes,
-    right=_count,
-    result_names=("the number",),
-    seeds=(0,),
-    chapter=6,
-    signs={
-        "counted for every head": _grows_with_the_heads,
-    },
-)
-
-
 # ---------------------------------------------------------------- to PyTorch
 
 
@@ -434,32 +396,32 @@ def _move_and_attend(answer, d_model, num_heads, x):
     if layer.out_proj.weight.dtype != x.dtype:
         raise AnswerError(
             f"Your function changes the type of the layer from {x.dtype} to {layer.out_proj.weight.dtype}. Give the "
-            "module copies of the weights and leave the layer unchanged. See section 6.14.",
+            "module copies of the weights and leave the layer unchanged. See section 6.13.",
             CHANGES_ITS_INPUT,
         )
     if not layer.training or not all(parameter.requires_grad for parameter in layer.parameters()):
         raise AnswerError(
             "Your function puts the layer into evaluation mode or sets `requires_grad` of a parameter to False. Give "
-            "the module copies of the weights and leave the layer unchanged. See section 6.14.",
+            "the module copies of the weights and leave the layer unchanged. See section 6.13.",
             CHANGES_ITS_INPUT,
         )
     if not all(torch.equal(tensor, given[name]) for name, tensor in layer.state_dict().items()):
         raise AnswerError(
             "Your function changes the weights of the layer. Give the module copies of the weights and leave the layer "
-            "unchanged. See section 6.14.",
+            "unchanged. See section 6.13.",
             CHANGES_ITS_INPUT,
         )
     if not isinstance(theirs, nn.MultiheadAttention):
-        raise AnswerError(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.14.")
+        raise AnswerError(f"move_to_torch must return an nn.MultiheadAttention, not {_a(theirs)}. See section 6.13.")
     moved = dict(theirs.named_parameters())
     if missing := [name for name in _MOVED if name not in moved]:
         raise AnswerError(
             f"The nn.MultiheadAttention has no {' and no '.join(missing)}. "
-            "Make it with biases and with the layer's width for queries, keys and values. See section 6.14."
+            "Make it with biases and with the layer's width for queries, keys and values. See section 6.13."
         )
     if not all(moved[name].requires_grad for name in _MOVED):
         raise AnswerError(
-            "`requires_grad` of the module's parameters is False, so the module cannot be trained. See section 6.14.",
+            "`requires_grad` of the module's parameters is False, so the module cannot be trained. See section 6.13.",
             NO_GRADIENT,
         )
     moved = [moved[name].detach().clone() for name in _MOVED]

@@ -442,6 +442,7 @@ keep_best = Exercise(
         "how far the buffer of a layer has moved (k + 1 after epoch k)",
     ),
     use=_train_and_look,
+    in_parts=True,
     chapter=11,
     answers={
         "gradients off": lambda model, run_epoch, num_epochs: torch.no_grad()(_keep_best)(model, run_epoch, num_epochs),

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from attn_course.exercises.engine.convert_output import as_integers, where
+from attn_course.exercises.engine.convert_output import where
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional.attention import attention
@@ -32,6 +32,9 @@ def _newest_token(draw):
     yield "float64", *state(2, 3, 7, 5, 2, torch.float64)
     yield "one head and the last free place", *state(2, 1, 5, 7, 6)
     yield "a cache that is a view", *laid_out_by_place(*state(2, 3, 5, 7, 4))
+    q, k, v, keys, values, length = state(2, 3, 5, 7, 2)
+    keys[:, :, length:] = values[:, :, length:] = math.nan
+    yield "nan in the free places", q, k, v, keys, values, length
 
 
 def _on_a_copy(answer, q, k, v, keys, values, length):
@@ -269,90 +272,4 @@ rotary_step = Exercise(
         "weights returned": _returns_weights,
         "cache returned": _returns_the_cache,
     },
-)
-
-
-# ---------------------------------------------------------------- guesses of a speculative call
-
-
-def _guesses(draw):
-    def state(right, V, pad_id):
-        B, k = right.shape
-        logits = draw(B, k + 1, V)
-        own = logits[:, :k].argmax(dim=-1)
-        other = (own + 1 + draw.ints(B, k, high=V - 1)) % V
-        return logits, own.where(right, other), pad_id
-
-    def rows(*rows):
-        return torch.tensor(rows, dtype=torch.bool, device=draw.device)
-
-    yield "a wrong guess between right ones", *state(rows([1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 0]), 7, 0)
-    yield "only right guesses", *state(rows([1, 1, 1], [1, 1, 1]), 5, 11)
-    yield "only wrong guesses", *state(rows([0, 0, 0], [0, 0, 0]), 5, 11)
-    yield "a batch of one", *state(rows([1, 1, 0, 1, 1]), 7, -1)
-    yield "one guess", *state(rows([1], [0], [1]), 5, 11)
-    yield "no guess", *state(torch.ones(3, 0, dtype=torch.bool, device=draw.device), 5, 0)
-    yield "many texts", *state(draw.ints(11, 3, high=4) > 0, 13, 2)
-
-
-def _accept(logits, guesses, pad_id):
-    own = logits.argmax(dim=-1)  # (B, k + 1)
-    right = guesses == own[:, :-1]
-    accepted = right.long().cumprod(dim=1).sum(dim=1)
-    places = torch.arange(own.size(1), device=own.device)
-    tokens = own.masked_fill(places > accepted[:, None], pad_id)
-    return tokens, accepted + 1
-
-
-def _of_integers(answer, logits, guesses, pad_id):
-    found = answer(logits, guesses, pad_id)
-    return tuple(map(as_integers, found)) if isinstance(found, tuple | list) else found
-
-
-accept_guesses = Exercise(
-    name="accept_guesses",
-    trials=_guesses,
-    right=_accept,
-    use=_of_integers,
-    result_names=("tokens", "counts"),
-    chapter=15,
-)
-
-
-# ---------------------------------------------------------------- cost
-
-
-def _calls(draw):
-    # layers, width, key-value heads, their width, weights, texts, tokens in the cache, new tokens, bytes of a number
-    yield "a decoding step of one text", 6, 384, 2, 64, 11_000_000, 1, 255, 1, 4
-    yield "a prompt of one text", 2, 64, 1, 16, 120_000, 1, 0, 32, 4
-    yield "a decoding step of a batch", 3, 128, 2, 32, 700_000, 7, 99, 1, 4
-    yield "a chunk of a batch", 5, 96, 3, 16, 600_000, 3, 20, 11, 4
-    yield "keys and values for every head", 2, 256, 4, 64, 1_600_000, 2, 40, 3, 2
-    sizes = [int(draw.ints(high=high)) + 1 for high in (9, 99, 9, 99, 9_999, 9, 99, 9)]
-    yield "other sizes", *sizes, 8
-
-
-def _cost(num_layers, d_model, num_kv_heads, head_dim, num_weights, batch, cached, num_new, size):
-    T, S = num_new, cached + num_new
-    kv_width = num_kv_heads * head_dim
-    flops = batch * (2 * num_weights * T + 4 * num_layers * d_model * T * S)
-    fetched = num_weights + 2 * num_layers * kv_width * S * batch
-    return flops, size * fetched
-
-
-def _whole_numbers(answer, *sizes):
-    found = answer(*sizes)
-    if not isinstance(found, tuple | list):
-        return found
-    return tuple(int(n) if isinstance(n, float) and n.is_integer() else n for n in found)
-
-
-call_cost = Exercise(
-    name="call_cost",
-    trials=_calls,
-    right=_cost,
-    use=_whole_numbers,
-    result_names=("flops", "bytes"),
-    chapter=15,
 )

@@ -1,664 +1,350 @@
-"""The exercises of the chapter on pretrained models. Used from chapter 17 on."""
+"""The exercises of the chapter on attention in linear memory. Used from chapter 17 on."""
 
-import itertools
+import math
 
 import torch
-from torch import Tensor, nn
 
+from attn_course.exercises.engine.convert_output import where
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.functional.masks import make_padding_mask
+from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
+from attn_course.exercises.engine.mutants import Edited
+from attn_course.functional.attention import attention
+from attn_course.functional.masks import make_causal_mask
 
-# ---------------------------------------------------------------- a weight map
-
-
-class _Block(nn.Module):
-    def __init__(self, width, hidden):
-        super().__init__()
-        self.q_proj = nn.Linear(width, width)
-        self.up = nn.Linear(width, hidden)
-        self.norm = nn.LayerNorm(width)
+# ---------------------------------------------------------------- merge two blocks
 
 
-_NAMES = {
-    "attn.query.weight": "q_proj.weight",
-    "attn.query.bias": "q_proj.bias",
-    "mlp.fc.weight": "up.weight",
-    "mlp.fc.bias": "up.bias",
-    "ln.gain": "norm.weight",
-    "ln.shift": "norm.bias",
-}
-_TRANSPOSED = {"mlp.fc.weight"}
-_IN_OTHER_ORDERS = "whole, in other orders"
-# The places of the names in the file and in the table: where the sizes are equal, each has another's shape.
-_ORDER_IN_FILE, _ORDER_IN_TABLE = (0, 4, 2, 5, 3, 1), (2, 5, 0, 3, 1, 4)
-_FROZEN = "transposed missing"
+def _summary(scores, values):
+    """Return the largest score, the sum of exponentials and the weighted sum of the values of one block."""
+    largest = scores.amax(-1, keepdim=True)
+    powers = torch.exp(scores - largest.masked_fill(largest == -math.inf, 0.0))
+    return largest, powers.sum(-1, keepdim=True), powers @ values
 
 
-def _files(draw):
-    """Yield trials: a name, the sizes of a module, and the fault of the file."""
-    yield "a square matrix", 5, 5, "whole"
-    yield "a whole file", 3, 7, "whole"
-    yield "a file that lacks a tensor", 3, 7, "one missing"
-    yield "a file with a tensor too many", 2, 5, "one more"
-    yield "a file that lacks two and has one more", 5, 3, "another version"
-    yield "a tensor of a wrong shape", 3, 11, "wrong shape"
-    yield "a matrix stored the other way", 5, 7, "stored the other way"
-    yield "a file with all of these faults", 3, 5, "all faults"
-    yield "a file without the matrix to be transposed, for a layer that is frozen in part", 3, 2, _FROZEN
-    yield "a matrix of one row", 3, 7, "one row"
-    yield "a vector stored as a column", 2, 7, "column"
-    # Files that fit come last, too: nothing may be left of those that were refused.
-    yield "equal sizes in other orders", 5, 5, _IN_OTHER_ORDERS
-    yield "a module inside another", 3, 2, "whole, inside another"
-    yield "a file in float16", 2, 3, "whole, in float16"
+def _two_blocks(draw, T, S, Dv, *, batch=(), spread=1.0, dtype=torch.float32):
+    """Return the summaries of two blocks of S and S + 2 keys, as six tensors."""
+    found = []
+    for num_keys in (S, S + 2):
+        scores = spread * draw(*batch, T, num_keys, dtype=dtype)
+        found += _summary(scores, draw(*batch, num_keys, Dv, dtype=dtype))
+    return found
 
 
-def _is_whole(fault):
-    return fault.startswith("whole")
-
-
-def _module_for(width, hidden, fault):
-    """Return the module to fill, and the table of its names."""
-    torch.manual_seed(0)
-    module, names = _Block(width, hidden), _NAMES
-    if fault == "whole, inside another":
-        module, names = nn.Sequential(module), {theirs: f"0.{ours}" for theirs, ours in _NAMES.items()}
-    if fault == _IN_OTHER_ORDERS:
-        names = {theirs: names[theirs] for theirs in (list(_NAMES)[place] for place in _ORDER_IN_TABLE)}
-    if fault == _FROZEN:
-        module.norm.requires_grad_(False)
-        module.up.bias.grad = torch.ones(hidden)
-    return module, names
-
-
-def _settings(module):
-    """Return the mode of a module, and which parameters are trained and have a gradient."""
-    parts = [part.training for part in module.modules()]
-    return parts, [(p.requires_grad, p.grad is None) for p in module.parameters()]
-
-
-def _file_for(module, names, fault):
-    """Return the tensors, and the names that a refusal must contain."""
-    rng = torch.Generator().manual_seed(7)
-    tensors = {}
-    for theirs in _NAMES:
-        numbers = torch.randn(module.get_parameter(names[theirs]).shape, generator=rng)
-        tensors[theirs] = numbers.T.contiguous() if theirs in _TRANSPOSED else numbers
-    wanted = {
-        "one missing": ["mlp.fc.bias"],
-        "another version": ["mlp.fc.bias", "ln.gain"],
-        "all faults": ["mlp.fc.bias"],
-        _FROZEN: ["mlp.fc.weight"],
-    }
-    wanted = wanted.get(fault, [])
-    for name in wanted:
-        del tensors[name]
-    if fault in ("one more", "another version", "all faults"):
-        tensors["attn.scale"] = torch.ones(2)
-        wanted.append("attn.scale")
-    if fault in ("wrong shape", "all faults"):
-        tensors["ln.shift"] = torch.randn(1, generator=rng)  # copy_ would spread it
-        wanted.append("ln.shift")
-    if fault in ("stored the other way", "all faults"):
-        tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"].T.contiguous()
-        wanted.append("mlp.fc.weight")
-    if fault == "one row":
-        tensors["mlp.fc.weight"] = tensors["mlp.fc.weight"][:1]  # copy_ would spread it
-        wanted.append("mlp.fc.weight")
-    if fault == "column":
-        tensors["mlp.fc.bias"] = tensors["mlp.fc.bias"][:, None]
-        wanted.append("mlp.fc.bias")
-    if fault == _IN_OTHER_ORDERS:
-        tensors = {theirs: tensors[theirs] for theirs in (list(_NAMES)[place] for place in _ORDER_IN_FILE)}
-    if fault == "whole, in float16":
-        tensors = {theirs: tensor.half() for theirs, tensor in tensors.items()}
-    return tensors, wanted
-
-
-def _refusal_of_a_whole_file(error):
-    """Describe a ValueError for a file that fits, by the names in the message; empty if unclear."""
-    said = {name for name in (*_NAMES, *_NAMES.values()) if name in str(error)}
-    if not isinstance(error, ValueError) or not said:
-        return ""
-    if said <= {name for pair in _NAMES.items() if pair[0] in _TRANSPOSED for name in pair}:
-        return "transposed later"
-    return "table not used" if len(said) == 2 * len(_NAMES) else ""
-
-
-def _load_and_describe(answer, width, hidden, fault):
-    """Load a file into a new module, and describe the result or the error."""
-    module, names = _module_for(width, hidden, fault)
-    before = {name: p.detach().clone() for name, p in module.named_parameters()}
-    tensors, wanted = _file_for(module, names, fault)
-    given, held, settings = dict(tensors), dict(module.named_parameters()), _settings(module)
-    numbers = {name: tensor.clone() for name, tensor in tensors.items()}
-    whole = _is_whole(fault)
-    refused, named, asked_for, other = False, True, True, False
-    try:
-        filled = answer(module, tensors, dict(names), set(_TRANSPOSED))
-        if filled is None and (not whole or all(torch.equal(before[name], p) for name, p in held.items())):
-            return None
-        other = whole and filled is not module
-    except (ValueError, RuntimeError, KeyError, AssertionError) as error:
-        left = _refusal_of_a_whole_file(error) if whole else ""
-        if whole and not left:
-            raise
-        if left:
-            return True, named, True, True, left, *([None] * len(_NAMES))
-        said, refused, asked_for = str(error), True, isinstance(error, ValueError)
-        # Either of its two names will do.
-        named = all(name in said or names.get(name, name) in said for name in wanted)
-    after = {name: p.detach() for name, p in module.named_parameters()}
-    storages = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
-    trained = [learns for learns, _ in settings[1]]
-    left = "another module" if other else ""
-    same = list(given) == list(tensors) and all(given[n] is tensors[n] and not given[n].requires_grad for n in given)
-    if not (same and all(torch.equal(given[n], numbers[n]) for n in given)):
-        left = "file changed"
-    elif any(
-        p is not held[name] or (learns and not p.requires_grad) or p.untyped_storage().data_ptr() in storages
-        for (name, p), learns in zip(module.named_parameters(), trained, strict=True)
-    ):
-        left = "other parameters"
-    elif any(after[name].dtype != before[name].dtype for name in before):
-        left = "another type"
-    if whole:
-        return refused, named, True, True, left, *(after[names[theirs]] for theirs in _NAMES)
-    if not left and _settings(module) != settings:
-        left = "other settings"
-    untouched = all(torch.equal(before[name], after[name]) for name in before)
-    # The kind of error matters when nothing is spoilt.
-    asked_for = asked_for or not untouched
-    return refused, named, untouched, asked_for, left, *([None] * len(_NAMES))
-
-
-def _load(module, tensors, names, transposed):
-    wrong = [name for name in names if name not in tensors] + [name for name in tensors if name not in names]
-    new = {}
-    for theirs, ours in names.items():
-        if theirs in tensors:
-            new[ours] = tensors[theirs].T if theirs in transposed else tensors[theirs]
-    wrong += [ours for ours, tensor in new.items() if tensor.shape != module.get_parameter(ours).shape]
-    if wrong:
-        raise ValueError(", ".join(wrong))
-    with torch.no_grad():
-        for ours, tensor in new.items():
-            module.get_parameter(ours).copy_(tensor)
-    return module
-
-
-def _keeps_quiet(module, tensors, names, transposed):
-    try:
-        return _load(module, tensors, names, transposed)
-    except ValueError:
-        return module
-
-
-def _stops_at_the_first(module, tensors, names, transposed):
-    for name in [*names, *tensors]:
-        if name not in tensors or name not in names:
-            raise ValueError(name)
-    return _load(module, tensors, names, transposed)
-
-
-def _names_before_shapes(module, tensors, names, transposed):
-    if wrong := names.keys() ^ tensors.keys():
-        raise ValueError(", ".join(wrong))
-    return _load(module, tensors, names, transposed)
-
-
-def _copies_as_it_goes(module, tensors, names, transposed):
-    with torch.no_grad():
-        for theirs, tensor in tensors.items():
-            tensor = tensor.T if theirs in transposed else tensor
-            module.get_parameter(names[theirs]).copy_(tensor)
-    return module
-
-
-def _other_direction(module, tensors, names, transposed):
-    return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
-
-
-def _loads_what_fits(module, tensors, names, transposed):
-    for name in tensors.keys() & names.keys():
-        part, ours = tensors[name], module.get_parameter(names[name])
-        part = part.T if name in transposed else part
-        if part.shape == ours.shape:
-            ours.data.copy_(part)
-    return _load(module, tensors, names, transposed)
-
-
-def _is_exchanged(found, width, hidden, fault):
-    """Return whether each parameter holds a tensor of another parameter, and only the order differs."""
-    if fault != _IN_OTHER_ORDERS:
-        return False
-    _, _, _, _, left, *wanted = _load_and_describe(_load, width, hidden, fault)
-    held = found[-len(wanted) :]
-    return found[4] == left and all(any(torch.equal(one, other) for other in wanted) for one in held)
-
-
-def _reshaped(tensor, module, name):
-    shape = module.get_parameter(name).shape
-    return tensor.reshape(shape) if tensor.numel() == shape.numel() else tensor
-
-
-load_renamed = Exercise(
-    name="load_renamed",
-    trials=_files,
-    right=_load,
-    use=_load_and_describe,
-    result_names=(
-        "'the file is refused'",
-        "'the message has every name that is missing, unexpected or of another shape'",
-        "'a refused file changes nothing'",
-        "'the error is a ValueError'",
-        "what became of the file or the parameters",
-        *_NAMES.values(),
-    ),
-    chapter=17,
-    answers={
-        "half loaded": _loads_what_fits,
-        "copies as it goes": _copies_as_it_goes,
-        "does not raise": _keeps_quiet,
-        "stops at the first name": _stops_at_the_first,
-        "wrong shapes not all named": _names_before_shapes,
-        "names in the wrong direction": _other_direction,
-    },
-    signs={
-        "another error": lambda found, *sizes: found[0] and not found[3],
-        "shape noticed too late": lambda found, width, hidden, fault: (
-            found[0] and not found[2]
-            if fault == "stored the other way"
-            else None
-            if fault in ("all faults", "column")
-            else False
-        ),
-        "parameters replaced or frozen": lambda found, *sizes: found[4] == "other parameters",
-        "file changed": lambda found, *sizes: found[4] == "file changed" or None,
-        "shapes taken for sizes": lambda found, width, hidden, fault: (
-            not found[0] if fault == "stored the other way" else (False if _is_whole(fault) else None)
-        ),
-        "another module": lambda found, *sizes: found[4] == "another module",
-        "shapes compared before transposing": lambda found, *sizes: (
-            found[4] == "transposed later" or (False if _is_whole(sizes[-1]) else None)
-        ),
-        "table not used": lambda found, *sizes: (
-            found[4] == "table not used" or (False if _is_whole(sizes[-1]) else None)
-        ),
-        "tensors exchanged": _is_exchanged,
-        "type of the file": lambda found, *sizes: found[4] == "another type",
-        "settings changed": lambda found, *sizes: found[4] == "other settings",
-    },
-    seeds=(0,),
-)
-
-
-# ---------------------------------------------------------------- one vector for a sentence
-
-
-def _sentences(draw):
-    """Yield trials: hidden states and the mask of tokens. Padding has ordinary numbers."""
-
-    def real(*lengths, side="right"):
-        return make_padding_mask(lengths, side=side)[:, 0].to(draw.device)
-
-    yield "one sentence without padding", draw(1, 5, 7), real(5)
-    yield "a batch with padding", draw(3, 11, 7), real(11, 2, 5)
-    yield "the first one the shortest", draw(3, 7, 2), real(3, 7, 5)
-    yield "padding on the left", draw(2, 7, 5), real(3, 7, side="left")
-    yield "sentences of one token", draw(2, 3, 11), real(1, 3)
-    hidden = draw(2, 5, 3)
-    hidden[:, 1] = 0.0  # a token like any other
-    yield "a token whose numbers are all 0", hidden, real(3, 5)
-    gap = real(6, 5, side="left")
-    gap[:, -2] = False
-    yield "a pad between two tokens", draw(2, 6, 3), gap
-
-
-def _mean(hidden, mask, count):
-    return (hidden * mask[..., None].to(hidden.dtype)).sum(dim=1) / count
-
-
-mean_pool = Exercise(
-    name="mean_pool",
-    trials=_sentences,
-    right=lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
-    result_names=("pooled",),
-    gradients=True,
-    chapter=17,
-    answers={
-        "zeros taken for padding": lambda hidden, mask: _mean(
-            hidden, mask, (mask & (hidden != 0).any(-1)).sum(dim=1, keepdim=True)
-        ),
-        "pads counted": lambda hidden, mask: hidden.mean(dim=1),
-        "divided by the padded length": lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
-        "not divided": lambda hidden, mask: _mean(hidden, mask, 1),
-        "divided by the tokens of the whole batch": lambda hidden, mask: _mean(hidden, mask, mask.sum()),
-        "mask inverted": lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
-        "first token": lambda hidden, mask: hidden[:, 0],
-        "maximum": lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
-        "axis lost with one sentence": lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)).squeeze(
-            0
-        ),
-        "mean over the sentences": lambda hidden, mask: hidden.mean(dim=0),
-        "cut at the length": lambda hidden, mask: torch.stack(
-            [row[:n].mean(0) for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)]
-        ),
-        "brought to length 1": lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
-        "divided twice": lambda hidden, mask: _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True),
-        "count without an axis for the width": lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
-        "mask without an axis for the width": lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
-        "first row's count for all": lambda hidden, mask: _mean(hidden, mask, mask[0].sum()),
-        "first row's mask for all": lambda hidden, mask: _mean(hidden, mask[:1].expand_as(mask), mask[0].sum()),
-        "divided by the width": lambda hidden, mask: _mean(hidden, mask, hidden.size(2)),
-        "pads in the sum": lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
-        "divided by a root": lambda hidden, mask: _mean(hidden, mask, mask.sum(1, keepdim=True).sqrt()),
-        "divided without fractions": lambda hidden, mask: _mean(hidden, mask, 1) // mask.sum(1, keepdim=True),
-        "softmax of the mask": lambda hidden, mask: (hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]).sum(
-            dim=1
-        ),
-    },
-    signs={
-        "all sentences in one": lambda found, hidden, mask: (
-            found.size(-1) == hidden.size(2)
-            and torch.allclose(found, hidden[mask].mean(dim=0).expand_as(found), rtol=1e-3, atol=1e-5)
-        ),
-        "added up over the width": lambda found, hidden, mask: found.shape == mask.shape,
-        "first and last token left out": lambda found, hidden, mask: (
-            torch.allclose(found, hidden[:, 1:-1].mean(dim=1), rtol=1e-3, atol=1e-5) if mask.all() else None
-        ),
-        "rounded to half precision": lambda found, hidden, mask: (
-            any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
-            and torch.allclose(
-                found.to(hidden.dtype), _mean(hidden, mask, mask.sum(dim=1, keepdim=True)), rtol=0.02, atol=0.02
-            )
-        ),
-    },
-)
-
-
-# ---------------------------------------------------------------- GPT-2's fused projection
-
-
-def _fused(draw):
-    yield "a layer 4 wide", draw(4, 12), draw(12)
-    yield "a layer 6 wide", draw(6, 18), draw(18)
-    yield "a layer 1 wide", draw(1, 3), draw(3)
-    yield "float64", draw(5, 15, dtype=torch.float64), draw(15, dtype=torch.float64)
-
-
-def _split(weight, bias):
-    E = weight.size(0)
-    q, k, v = weight.reshape(E, 3, E).unbind(dim=1)
-    of_q, of_k, of_v = bias.reshape(3, E)
-    return q.T, k.T, v.T, of_q, of_k, of_v
-
-
-def _all_equal(found, wanted):
-    return len(found) == len(wanted) and all(
-        mine.shape == right.shape and torch.allclose(mine, right) for mine, right in zip(found, wanted, strict=True)
+def _pairs_of_blocks(draw):
+    ahead = torch.tensor([[0.0], [3.0], [-2.0]], device=draw.device)
+    first = [ahead, draw(3, 1).abs() + 1, draw(3, 2)]
+    yield "three queries", *first, ahead.flip(0), draw(3, 1).abs() + 1, draw(3, 2)
+    yield "blocks of two sizes", *_two_blocks(draw, 5, 3, 7)
+    yield "heads and a batch", *_two_blocks(draw, 3, 5, 2, batch=(2, 7))
+    yield "scores in the hundreds", *_two_blocks(draw, 7, 3, 5, spread=300.0)
+    yield "float64", *_two_blocks(draw, 2, 3, 5, dtype=torch.float64)
+    hidden = _two_blocks(draw, 5, 2, 3)
+    for place, blind in ((0, (1, 3)), (3, (3, 4))):  # query 3 sees nothing in either block
+        nothing = torch.tensor([[query in blind] for query in range(5)], device=draw.device)
+        hidden[place] = hidden[place].masked_fill(nothing, -math.inf)
+        hidden[place + 1] = hidden[place + 1].masked_fill(nothing, 0.0)
+        hidden[place + 2] = hidden[place + 2].masked_fill(nothing, 0.0)
+    yield "queries that see nothing in a block", *hidden
+    low = torch.tensor([[-1001.0], [-500.0], [-250.0], [-2.0]], device=draw.device)
+    blocks = ((at, draw(4, 1).abs() + 1, draw(4, 2)) for at in (low, low - 1))
+    yield "scores far below 0", *(tensor for block in blocks for tensor in block)
+    blind = torch.zeros(2, 3, 1, 1, dtype=torch.bool, device=draw.device)
+    blind[0, 1] = True
+    blocks = (_two_blocks(draw, 1, 2, 5, batch=(2, 3)), (-math.inf, 0.0, 0.0) * 2)
+    yield (
+        "one query, which sees nothing in one head",
+        *(x.masked_fill(blind, at) for x, at in zip(*blocks, strict=True)),
     )
 
 
-split_fused = Exercise(
-    name="split_fused",
-    trials=_fused,
-    right=_split,
-    result_names=(
-        "the weight of the queries",
-        "the weight of the keys",
-        "the weight of the values",
-        "the bias of the queries",
-        "the bias of the keys",
-        "the bias of the values",
-    ),
+def _merge_in_tuples(answer, largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
+    return answer((largest_1, total_1, mixed_1), (largest_2, total_2, mixed_2))
+
+
+def _join(first, second):
+    largest = torch.maximum(first[0], second[0])
+    base = largest.masked_fill(largest == -math.inf, 0.0)
+    one, two = torch.exp(first[0] - base), torch.exp(second[0] - base)
+    total = one * first[1] + two * second[1]
+    mixed = one * first[2] + two * second[2]
+    return largest, total, mixed
+
+
+def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
+    return all(bool((largest.abs() < 80).all()) for largest in (largest_1, largest_2))
+
+
+def _merged(edits):
+    """Recognise blocks that were merged with these edits, for inputs without large or hidden scores."""
+    edited = Edited(_join, edits)
+    return where(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
+
+
+def _divided_after(*blocks):
+    largest, total, mixed = _merge_in_tuples(_join, *blocks)
+    return largest, total, mixed / total
+
+
+def _divided_before(*blocks):
+    averages = [*blocks[:2], blocks[2] / blocks[1], *blocks[3:5], blocks[5] / blocks[4]]
+    return _merge_in_tuples(_join, *averages)
+
+
+def _with_sums_in_the_mixes(*blocks):
+    largest, total, _ = _merge_in_tuples(_join, *blocks)
+    weighed = [*blocks[:2], blocks[1] * blocks[2], *blocks[3:5], blocks[4] * blocks[5]]
+    return largest, total, _merge_in_tuples(_join, *weighed)[2]
+
+
+def _one_query_decides(first, second):
+    for one, other in ((first, second), (second, first)):
+        if (one[0] == -math.inf).any():
+            return other
+    return _join(first, second)
+
+
+join_blocks = Exercise(
+    name="join_blocks",
+    trials=_pairs_of_blocks,
+    right=_join,
+    use=_merge_in_tuples,
+    result_names=("maximum", "total", "weighted_sum"),
     chapter=17,
+    answers={
+        "one query decides for all": _one_query_decides,
+    },
     signs={
-        "cut along the inputs": lambda found, weight, bias: any(
-            len(found) > 2 and part.dim() == 2 and 3 * len(weight) in part.shape for part in found[:3]
+        "factor upside down": _merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
+        "smaller maximum": _merged({"maximum": "minimum"}),
+        "counted from 0": _merged({"first[0] - base": "first[0]", "second[0] - base": "second[0]"}),
+        "divided too early": where(_no_edge, _divided_after, _divided_before),
+        "overflow on the way": lambda found, *blocks: (
+            None
+            if any((largest == -math.inf).any() for largest in blocks[::3])
+            else not _no_edge(*blocks) and not (found[1].isfinite().all() and found[2].isfinite().all())
         ),
-        "biases in another order": lambda found, weight, bias: (
-            _all_equal(found[:3], _split(weight, bias)[:3])
-            and any(_all_equal(found[3:], biases) for biases in itertools.permutations(_split(weight, bias)[3:]))
-        ),
-        "weights in another order": lambda found, weight, bias: (
-            _all_equal(found[3:], _split(weight, bias)[3:])
-            and any(_all_equal(found[:3], weights) for weights in itertools.permutations(_split(weight, bias)[:3]))
-        ),
-        "weights and biases in turn": lambda found, weight, bias: _all_equal(
-            [*found[::2], *found[1::2]], _split(weight, bias)
-        ),
-        "two bundles": lambda found, weight, bias: (
-            len(found) == 2 and all(not isinstance(part, Tensor) and len(part) == 3 for part in found)
-        ),
-        "biases left out": lambda found, weight, bias: len(found) == 3 and all(part.dim() == 2 for part in found),
-        "nothing cut": lambda found, weight, bias: len(found) == 2 and found[1].shape == bias.shape,
-        "some not transposed": lambda found, weight, bias: (
-            all(
-                _all_equal([mine], [wanted]) or _all_equal([mine], [wanted.mT])
-                for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
-            )
-            and any(
-                _all_equal([mine], [wanted]) for mine, wanted in zip(found[:3], _split(weight, bias)[:3], strict=True)
-            )
-            and not _all_equal(found[:3], _split(weight, bias)[:3])
-        ),
+        "logarithm of a sum as the maximum": _merged({"maximum": "logaddexp"}),
+        "sum multiplied into the mix": where(_no_edge, _with_sums_in_the_mixes),
+        "blocks averaged": _merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
     },
 )
 
 
-# ---------------------------------------------------------------- rotary rows
+# ---------------------------------------------------------------- the loop over blocks
 
 
-def _projections(draw):
-    yield "one head 6 wide", draw(6, 5), draw(6, 5), draw(6, 5), 1, 1
-    yield "several heads", draw(3 * 6, 7), draw(3 * 6, 7), draw(3 * 6, 7), 3, 3
-    yield "grouped keys", draw(4 * 8, 5), draw(2 * 8, 5), draw(2 * 8, 5), 4, 2
-    yield "one head of keys", draw(3 * 10, 11), draw(10, 11), draw(10, 11), 3, 1
-    yield "a square matrix", draw(12, 12), draw(6, 12), draw(6, 12), 2, 1
-    wide = {"dtype": torch.float64}
-    yield ("float64", draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), draw(2 * 6, 5, **wide), 2, 2)
+def _causal_inputs(draw):
+    yield "one block", draw(3, 5), draw(3, 5), draw(3, 2), 3
+    yield "two blocks", draw(6, 5), draw(6, 5), draw(6, 2), 3
+    # As a layer has them: views, whose numbers lie token by token.
+    yield "a batch and heads", *(draw(2, 10, 3, w).transpose(1, 2) for w in (5, 5, 7)), 5
+    yield "a last block that is shorter", *(draw(2, 11, w) for w in (3, 3, 5)), 4
+    yield "fewer queries than keys", draw(2, 4, 5), draw(2, 11, 5), draw(2, 11, 7), 3
+    yield "blocks of one key", *(draw(7, w) for w in (2, 2, 3)), 1
+    loud = [40 * draw(5, 3), 40 * draw(5, 3), draw(5, 2)]
+    yield "scores in the thousands", *loud, 2
+    yield "float64", *(draw(2, 7, w, dtype=torch.float64) for w in (3, 3, 5)), 3
+    yield "a long text", draw(61, 2), draw(61, 2), draw(61, 3), 5
+    yield "a long text and few queries", draw(12, 1), draw(80, 1), draw(80, 1), 12
+    yield "a long text and more queries than keys", draw(50, 1), draw(45, 1), draw(45, 1), 8
+    yield "more queries than keys", draw(5, 2), draw(3, 2), draw(3, 7), 2
+    yield "one query and a block longer than the text", draw(2, 1, 5), draw(2, 3, 5), draw(2, 3, 2), 7
+    low = torch.arange(103.0, 99.0, -1, device=draw.device)[:, None]
+    yield "scores far below 0", torch.full_like(low, -200.0), low, draw(4, 2), 3
 
 
-def _rows_of(weight: Tensor, num_heads: int) -> Tensor:
-    head_dim = weight.size(0) // num_heads
-    first = torch.arange(head_dim // 2, device=weight.device)
-    inside = torch.stack([first, first + head_dim // 2], dim=1).flatten()
-    heads = torch.arange(num_heads, device=weight.device)[:, None] * head_dim
-    return (heads + inside).flatten()
+def _whole(q, k, v, visible):
+    """Return attention with the mask ``visible``, a table (T, S)."""
+    return attention(q, k, v, visible.expand(*q.shape[:-1], -1))[0]
 
 
-def _to_neighbours(q, k, v, num_heads, num_kv_heads):
-    return q[_rows_of(q, num_heads)], k[_rows_of(k, num_kv_heads)], v
+def _places(q, k, *, align="bottom-right"):
+    T, S = q.size(-2), k.size(-2)
+    query = torch.arange(T, device=q.device)[:, None]
+    query = query + (S - T if align == "bottom-right" else 0)
+    return query, torch.arange(S, device=q.device)
 
 
-def _back_to_halves(q, k, v, num_heads, num_kv_heads):
-    return (q[_rows_of(q, num_heads).argsort()], k[_rows_of(k, num_kv_heads).argsort()], v)
+def _if_visible(rule, **places):
+    return lambda q, k, v, block_size: _whole(q, k, v, rule(*_places(q, k, **places), block_size))
 
 
-def _swap_halves(weight, num_heads):
-    return torch.cat(weight.unflatten(0, (num_heads, -1)).chunk(2, dim=1)[::-1], 1).flatten(0, 1)
+def _sees(q, k, block):
+    """Return which keys of a block each query sees, (T, block_size), without a table of all keys."""
+    T, S = q.size(-2), k.size(-2)
+    keys = torch.arange(S, device=q.device)[block]
+    return keys <= torch.arange(S - T, S, device=q.device)[:, None]
 
 
-def _columns_moved(new, old):
-    if new.shape != old.shape:
+def _in_blocks(q, k, v, block_size):
+    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, k.size(-2), block_size):
+        block = slice(start, start + block_size)
+        scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
+        scores = scores.masked_fill(~_sees(q, k, block), -math.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        base = new.masked_fill(new == -math.inf, 0.0)
+        old, powers = torch.exp(largest - base), torch.exp(scores - base)
+        total = old * total + powers.sum(-1, keepdim=True)
+        mixed = old * mixed + powers @ v[..., block, :]
+        largest = new
+    return mixed / total.masked_fill(total == 0, 1.0)
+
+
+def _each_block_alone(how):
+    def answer(q, k, v, block_size):
+        T, S = q.size(-2), k.size(-2)
+        visible = make_causal_mask(T, S, device=q.device)
+        blocks = [slice(start, start + block_size) for start in range(0, S, block_size)]
+        outs = [_whole(q, k[..., b, :], v[..., b, :], visible[:, b]) for b in blocks]
+        return how(torch.stack(outs))
+
+    return answer
+
+
+def _from_scores(rule):
+    """Return an answer whose weights come from ``rule``, called with the scaled scores (T, S) and the mask."""
+    return lambda q, k, v, block_size: (
+        rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
+    )
+
+
+def _each_block_from_its_corner(q, k, scores):
+    T, width = q.size(-2), scores.size(-1)
+    seen = make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
+    return seen.to(q.device)
+
+
+def _each_block_from_0(q, k, scores):
+    """Return a mask that numbers the keys of each block from 0."""
+    T, S = q.size(-2), k.size(-2)
+    return (torch.arange(scores.size(-1)) <= torch.arange(S - T, S)[:, None]).to(q.device)
+
+
+def _nothing_hidden_or_large(q, k, v, block_size):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return q.size(-2) <= k.size(-2) and bool((scores.abs() < 80).all())
+
+
+def _overflows_in_the_first_block(out, q, k, v, block_size):
+    """Return whether outputs of the first block are infinite or NaN, as exponentials of large scores are; None if
+    unclear."""
+    scores = (q @ k.mT / math.sqrt(q.size(-1)))[..., :block_size, :block_size].tril()
+    if q.size(-2) > k.size(-2):
         return None
-    return not torch.equal(new, old) and torch.equal(new.sort(dim=1).values, old.sort(dim=1).values)
+    if scores.abs().max() < 80:
+        return False
+    return not out[..., :block_size, :].isfinite().all() if (scores > 90).any() else None
 
 
-def _each(move):
-    """Return an answer that reorders queries and keys, each with its own number of heads."""
-    return lambda q, k, v, H, G: (move(q, H), move(k, G), v)
+def _attended(edits):
+    edited = Edited(_in_blocks, edits)
+    return lambda *inputs: (edited(*inputs),)
 
 
-def _first_head_only(weight, num_heads):
-    head = weight.size(0) // num_heads
-    return torch.cat([weight[:head][_rows_of(weight[:head], 1)], weight[head:]])
+def _filled_up(x, block_size):
+    return torch.nn.functional.pad(x, (0, 0, 0, -x.size(-2) % block_size))
 
 
-def _second_half_negated(weight, num_heads):
-    one, two = weight.unflatten(0, (num_heads, 2, -1)).unbind(1)
-    return torch.stack([one, -two], dim=2).flatten(0, 2)
+def _watched(answer, q, k, v, block_size):
+    """Return the output, and whether a complete table of scores was made, which long trials can detect."""
+    out, largest = largest_tensor(lambda: answer(q, k, v, block_size))
+    T, S = q.size(-2), k.size(-2)
+    is_long = 4 * max(T * (block_size + q.size(-1) + v.size(-1)), S * (k.size(-1) + v.size(-1))) < T * S
+    if out is None:
+        return None
+    mistakes = attend_in_blocks.mistakes
+    return out, yes_or_no(is_long and largest >= T * S, answer, mistakes, "the whole table")
 
 
-to_neighbours = Exercise(
-    name="to_neighbours",
-    trials=_projections,
-    right=_to_neighbours,
-    result_names=("the weight of the queries", "the weight of the keys", "the weight of the values"),
+def _blocks_fit(q, k, v, block_size):
+    return block_size <= k.size(-2)
+
+
+def _no_block_in_part(q, k, v, block_size):
+    return (_if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t)(q, k, v, block_size),)
+
+
+def _no_block_in_part_but_the_last(q, k, v, block_size):
+    """Like the function above, but a block ends at the end of the text."""
+    last = k.size(-2) - 1
+    seen = _if_visible(lambda t, s, size: ((s // size + 1) * size - 1).clamp(max=last) <= t)
+    return (seen(q, k, v, block_size),)
+
+
+_own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))
+
+
+attend_in_blocks = Exercise(
+    name="attend_in_blocks",
+    trials=_causal_inputs,
+    right=_in_blocks,
+    use=_watched,
+    gradients=True,
+    result_names=("out", "whether a table of all scores was made"),
     chapter=17,
     answers={
-        "values reordered too": lambda q, k, v, H, G: (*_to_neighbours(q, k, v, H, G)[:2], v[_rows_of(v, G)]),
-        "keys not reordered": lambda q, k, v, H, G: (q[_rows_of(q, H)], k, v),
-        "queries not reordered": lambda q, k, v, H, G: (q, k[_rows_of(k, G)], v),
-        "nothing reordered": lambda q, k, v, H, G: (q, k, v),
-        "over all heads at once": lambda q, k, v, H, G: (q[_rows_of(q, 1)], k[_rows_of(k, 1)], v),
-        "the way back": _back_to_halves,
-        "halves swapped": lambda q, k, v, H, G: (_swap_halves(q, H), _swap_halves(k, G), v),
-        "query heads for the keys": lambda q, k, v, H, G: (q[_rows_of(q, H)], k[_rows_of(k, H)], v),
-        "partners exchanged": _each(lambda w, n: w.unflatten(0, (n, 2, -1)).flip(1).transpose(1, 2).flatten(0, 2)),
-        "heads and halves exchanged": _each(lambda w, n: w.unflatten(0, (n, 2, -1)).transpose(0, 1).flatten(0, 2)),
-        "second half negated": _each(_second_half_negated),
-        "first head only": _each(_first_head_only),
+        "the whole table": lambda q, k, v, block_size: attention(
+            q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device)
+        )[0],
+        "blocks averaged": _each_block_alone(lambda outs: outs.mean(dim=0)),
+        "blocks added": _each_block_alone(lambda outs: outs.sum(dim=0)),
+        "aligned top-left": _if_visible(lambda t, s, size: s <= t, align="top-left"),
+        "shows one future token": _if_visible(lambda t, s, size: s <= t + 1),
+        "hides the diagonal": _if_visible(lambda t, s, size: s < t),
+        "diagonal block not masked": _if_visible(lambda t, s, size: s // size <= t // size),
+        "mask after the softmax": _from_scores(lambda scores, seen: scores.softmax(-1) * seen),
+        "hidden scores set to 0": _from_scores(lambda scores, seen: (scores * seen).softmax(-1)),
+        "minus a billion": _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
     },
     signs={
-        "columns instead of rows": lambda found, q, k, *others: _columns_moved(found[0], q),
-        "heads left as an axis": lambda found, *inputs: found[0].dim() > 2,
-        "transposed": lambda found, *inputs: all(
-            torch.equal(mine.mT, wanted) for mine, wanted in zip(found[:2], _to_neighbours(*inputs), strict=False)
+        "no maximum": lambda found, *inputs: _overflows_in_the_first_block(found[0], *inputs),
+        "diagonal block skipped": where(_blocks_fit, _no_block_in_part, _no_block_in_part_but_the_last),
+        "block's own positions": where(
+            _nothing_hidden_or_large,
+            _attended({"_sees(q, k, block)": "_each_block_from_its_corner(q, k, scores)"}),
+            _attended({"_sees(q, k, block)": "_each_block_from_0(q, k, scores)"}),
         ),
-        "groups repeated": lambda found, q, k, v, H, G: found[1].shape == q.shape if H > G else None,
+        "own block only": lambda found, q, k, v, block_size: (
+            torch.allclose(found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5)
+            if q.size(-2) == k.size(-2)
+            else None
+        ),
+        "weights returned": lambda found, *inputs: isinstance(found[0], tuple | list) and len(found[0]) > 1,
     },
 )
 
 
-# ---------------------------------------------------------------- what a head looks at
+# ---------------------------------------------------------------- the bytes of a tile
 
 
-def _maps(draw):
-    """Yield trials: weights of sentences. Padding is hidden as keys and has rows of its own."""
-
-    def maps(*lengths, num_heads, dtype=torch.float32):
-        real = make_padding_mask(lengths)[:, 0].to(draw.device)
-        T = real.size(1)
-        scores = draw(len(lengths), num_heads, T, T, dtype=dtype)
-        return scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1), real
-
-    yield "one sentence", *maps(5, num_heads=3)
-    yield "a batch with padding", *maps(7, 3, 5, num_heads=2)
-    yield "one head", *maps(2, 11, num_heads=1)
-    yield "a sentence of one token", *maps(1, 5, num_heads=3)
-    yield "float64", *maps(3, 7, num_heads=5, dtype=torch.float64)
-    weights, real = maps(5, 7, num_heads=2)
-    weights[:, :, 2, 1] = 0.0
-    yield "weights of 0", weights / weights.sum(-1, keepdim=True), real
+def _texts(draw):
+    yield "whole blocks", 64, 64, 16, 16, 2
+    yield "a last block that is not full", 23, 23, 5, 7, 2
+    yield "fewer queries than keys", 11, 101, 3, 4, 4
+    yield "more queries than keys", 101, 13, 3, 10, 1
+    yield "one block, which is not full", 5, 17, 8, 64, 2
+    yield "a step of decoding", 1, 1009, 64, 16, 2
+    yield "the text of the chapter", 16_384, 16_384, 64, 128, 2
 
 
-def _looks(weights, offset):
-    """Return the weight of each query on the token `offset` before it, (B, H, T); 0 if there is none."""
-    looks = weights.diagonal(offset=-offset, dim1=-2, dim2=-1)
-    return nn.functional.pad(looks, (max(offset, 0), max(-offset, 0)))
+def _moved(T, S, D, query_block, bytes_per_number):
+    blocks = math.ceil(T / query_block)
+    return bytes_per_number * D * (T + T + blocks * (S + S))
 
 
-def _share(weights, counted, offset=1):
-    """Return the mean weight of each head, (H,), over the queries in ``counted`` (B, T)."""
-    counted = counted.to(weights.dtype)
-    return torch.einsum("bht,bt->h", _looks(weights, offset), counted) / counted.sum()
-
-
-def _not_first(real):
-    return real & (torch.arange(real.size(1), device=real.device) > 0)
-
-
-def _mean_of_sentences(weights, real):
-    counted = _not_first(real).to(weights.dtype)
-    each = torch.einsum("bht,bt->bh", _looks(weights, 1), counted) / counted.sum(1)[:, None]
-    return each.mean(dim=0)
-
-
-share_on_previous = Exercise(
-    name="share_on_previous",
-    trials=_maps,
-    right=lambda weights, mask: _share(weights, _not_first(mask)),
-    result_names=("share",),
+bytes_moved = Exercise(
+    name="bytes_moved",
+    trials=_texts,
+    right=_moved,
+    result_names=("the number of bytes",),
     chapter=17,
-    answers={
-        "next token": lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
-        "same token": lambda weights, mask: _share(weights, mask, 0),
-        "pads counted": lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
-        "weights of 0 not counted": lambda weights, mask: (
-            _share(weights, _not_first(mask))
-            * _not_first(mask).sum()
-            / (_looks(weights, 1) * _not_first(mask)[:, None] > 0).sum((0, 2))
-        ),
-        "first token counted": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum()
-        ),
-        "divided by the number of positions": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
-        ),
-        "pads in the sum": lambda weights, mask: weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum(),
-        "pads in the divisor": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * (_not_first(mask).sum() / mask[:, 1:].numel())
-        ),
-        "mask of the previous token": lambda weights, mask: _share(
-            weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()
-        ),
-        "not divided": lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
-        "one number for all heads": lambda weights, mask: _share(weights, _not_first(mask)).mean(),
-        "counts the largest weights": lambda weights, mask: _share(
-            nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), _not_first(mask)
-        ),
-        "divided by the heads": lambda weights, mask: _share(weights, _not_first(mask)) / weights.size(1),
-        "share of the first token": lambda weights, mask: (
-            torch.einsum("bht,bt->h", weights[..., 0], _not_first(mask).to(weights.dtype)) / _not_first(mask).sum()
-        ),
-        "column −1": lambda weights, mask: (
-            torch.einsum("bht,bt->h", weights.roll(1, -1).diagonal(dim1=-2, dim2=-1), mask.to(weights.dtype))
-            / mask.sum()
-        ),
-        "diagonal of the batch and the heads": lambda weights, mask: (weights.diagonal(-1) * mask[:, None, 1:]).sum(
-            (0, 2)
-        ),
-        "first sentence's mask for all": lambda weights, mask: _share(weights, _not_first(mask)[:1].expand_as(mask)),
-        "shared out among the heads": lambda weights, mask: torch.nn.functional.normalize(
-            _share(weights, _not_first(mask)), p=1, dim=0
-        ),
-        "second token left out": lambda weights, mask: _share(
-            weights, _not_first(mask) & (torch.arange(mask.size(1), device=mask.device) > 1)
-        ),
-        "first token with itself": lambda weights, mask: (
-            (_share(weights, _not_first(mask)) * _not_first(mask).sum() + weights[:, :, 0, 0].sum(0)) / mask.sum()
-        ),
-    },
     signs={
-        "mean of the sentences' means": lambda found, weights, mask: (
-            torch.allclose(found, _mean_of_sentences(weights, mask), rtol=1e-3, atol=1e-6)
-            if (mask.sum(1) > 1).all()
-            else None
+        "a larger unit": lambda found, *sizes: any(
+            math.isclose(found * unit**power, _moved(*sizes), rel_tol=1e-6)
+            for unit in (1000, 1024)
+            for power in (1, 2, 3)
         ),
-        "one number for each sentence": lambda found, weights, mask: found.shape == weights.shape[:2],
-        "first sentence only": lambda found, weights, mask: (
-            torch.allclose(found, _share(weights[:1], _not_first(mask)[:1]), rtol=1e-3, atol=1e-6)
-            if mask[0].sum() > 1
-            else None
-        ),
-        "two tokens back": lambda found, weights, mask: (
-            torch.allclose(
-                found,
-                _share(weights, mask & _not_first(mask).roll(1, 1) & _not_first(mask), 2),
-                rtol=1e-3,
-                atol=1e-6,
-                equal_nan=True,
-            )
-            if (mask.sum(1) > 2).all()
-            else None
-        ),
-        "nan for one token": lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
     },
 )
-
-
-def _not_last(real):
-    T = real.size(1)
-    return torch.arange(T, device=real.device) < T - 1

@@ -1,376 +1,270 @@
-"""The exercises of the chapter on what heads learn. Used from chapter 18 on."""
+"""The exercises of the chapter on smaller caches. Used from chapter 18 on."""
 
-import random
+import math
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
+from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.runner import AnswerError
-from attn_course.nn.multi_head_attention import MultiHeadAttention
+from attn_course.functional.attention import attention
+from attn_course.functional.masks import make_causal_mask
 
-# ---------------------------------------------------------------- induction on any text
-
-
-def _looks(draw):
-    def looks(heads, ids, dtype=torch.float32):
-        ids = torch.tensor(ids, device=draw.device)
-        B, T = ids.shape
-        scores = draw(B, heads, T, T, dtype=dtype)
-        future = torch.ones(T, T, dtype=torch.bool, device=draw.device).triu(1)
-        return scores.masked_fill(future, -torch.inf).softmax(-1), ids
-
-    yield "a block and its copy", *looks(3, [[4, 1, 3, 4, 1, 3, 4]])
-    yield "tokens that come three times", *looks(2, [[0, 1, 2, 0, 5, 0, 1], [1, 2, 3, 4, 2, 1, 2]])
-    yield "a token twice in a row", *looks(2, [[3, 3, 0, 1, 3], [2, 0, 0, 0, 1]])
-    yield "texts with many and with few repetitions", *looks(3, [[1, 1, 2, 1, 2, 1], [0, 1, 2, 3, 4, 0]])
-    yield "a text without any beside one with", *looks(2, [[0, 1, 2, 3], [4, 1, 4, 1]])
-    yield "float64", *looks(5, [[0, 2, 1, 0, 2, 1, 1], [6, 0, 6, 0, 6, 0, 6]], torch.float64)
-    yield "ids of a large vocabulary", *looks(2, [[128_000, 128_001, 1, 257, 128_000, 1, 257]])
-    yield "one head, a longer text", *looks(1, [[t % 17 for t in range(50)]])
+# ---------------------------------------------------------------- grouped-query attention
 
 
-def _induction(weights, ids):
-    same = ids[:, :, None] == ids[:, None]  # (B, T, T)
-    earlier = same.tril(-1)
-    after = F.pad(earlier, (1, 0))[..., :-1]
-    past = earlier.any(dim=-1)
-    return (weights * after[:, None]).sum(dim=(0, 2, 3)) / past.sum()
+def _heads_and_groups(draw):
+    yield "two heads to a group", draw(1, 4, 3, 5), draw(1, 2, 3, 5), draw(1, 2, 3, 2), None
+    yield "three heads to a group", *_grouped(draw, 2, 6, 2, 5, 7), draw.mask(5, 7)
+    yield "as many groups as heads in a group", *_grouped(draw, 3, 9, 3, 2, 5), None
+    yield ("multi-query", *_grouped(draw, 2, 3, 1, 5, 5), make_causal_mask(5, device=draw.device))
+    yield "a group for each head", *_grouped(draw, 2, 3, 3, 7, 2), None
+    yield "a mask for each head", *_grouped(draw, 2, 6, 3, 5, 7), draw.mask(2, 6, 5, 7)
+    yield "a mask for each sequence", *_grouped(draw, 3, 4, 2, 5, 7), draw.mask(3, 1, 5, 7)
+    wide = (draw(2, 6, 3, 5, dtype=torch.float64), draw(2, 3, 7, 5, dtype=torch.float64))
+    yield "float64", *wide, draw(2, 3, 7, 2, dtype=torch.float64), draw.mask(3, 7)
+    empty = draw.mask(3, 7)
+    empty[1] = False
+    yield "a query that may attend to nothing", *_grouped(draw, 2, 4, 2, 3, 7), empty
+    empty = draw.mask(2, 4, 3, 5)
+    empty[0, 1, 2] = empty[1, 2, 0] = False
+    yield "one that may attend to nothing in one head", *_grouped(draw, 2, 4, 2, 3, 5), empty
+    yield "one sequence, multi-query, a mask for each head", *_grouped(draw, 1, 3, 1, 5, 7), draw.mask(1, 3, 5, 7)
+    # As a layer has them: views, whose numbers lie token by token.
+    views = (draw(2, length, heads, 5).transpose(1, 2) for length, heads in ((3, 4), (7, 2), (7, 2)))
+    yield "heads that are views", *views, draw.mask(3, 7)
 
 
-induction_score = Exercise(
-    name="induction_score",
-    trials=_looks,
-    right=_induction,
+def _grouped(draw, B, H, G, T, S):
+    return draw(B, H, T, 5), draw(B, G, S, 5), draw(B, G, S, 2)
+
+
+def _over_heads(rule, on_values=None, *, mask=lambda mask: mask):
+    """Return an answer that expands keys and values with ``rule(x, times)`` before it attends."""
+
+    def answer(q, k, v, m):
+        times = q.size(1) // k.size(1)
+        k, v = rule(k, times), (on_values or rule)(v, times)
+        m = None if m is None else mask(m)
+        return attention(q, k, v, m if m is None or m.dim() in (2, 4) else m[:, None])[0]
+
+    return answer
+
+
+def _interleave(x, times):
+    return x.repeat_interleave(times, dim=1)
+
+
+def _masked_afterwards(q, k, v, mask):
+    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
+    weights = attention(q, k, v)[1]
+    return (weights if mask is None else weights * mask) @ v
+
+
+def _minus_a_billion(q, k, v, mask):
+    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1) @ v
+
+
+def _fold_the_queries(how_out):
+    def answer(q, k, v, m):
+        return how_out(_over_heads(_interleave)(q, k, v, m), k.size(1))
+
+    return answer
+
+
+def _repeat_groups(q, k, v, mask=None):
+    times = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
+    return attention(q, k, v, mask if mask is None or mask.dim() in (2, 4) else mask[:, None])[0]
+
+
+def _nan_in_empty_rows(q, k, v, mask):
+    out = _repeat_groups(q, k, v, mask)
+    if mask is None:
+        return out
+    return out.masked_fill(~mask.any(dim=-1, keepdim=True), math.nan)
+
+
+def _top_left(q, k):
+    return torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).tril()
+
+
+def _with_rows_of_the_mask_repeated(q, k, v, mask):
+    B, H, T, D = q.shape
+    G = k.size(1)
+    if mask is None or mask.shape[:-2] == (B, H):
+        return _repeat_groups(q, k, v, mask)
+    rows = mask.repeat_interleave(H // G, dim=-2)
+    return attention(q.reshape(B, G, -1, D), k, v, rows)[0].reshape(B, H, T, -1)
+
+
+grouped_attention = Exercise(
+    name="grouped_attention",
+    trials=_heads_and_groups,
+    right=_repeat_groups,
+    result_names=("out",),
+    gradients=True,
+    excluded=("scaled_dot_product_attention",),
     chapter=18,
     answers={
-        "one number for all heads": lambda weights, ids: _induction(weights, ids).mean(),
-        "first text only": lambda weights, ids: _induction(weights[:1], ids[:1]),
-    },
-)
-
-
-# ---------------------------------------------------------------- heads replaced by their means
-
-
-def _padded(draw):
-    def batch(lengths, num_heads, width, heads, dtype=torch.float32):
-        x = draw(len(lengths), max(lengths), num_heads * width, dtype=dtype) + 1
-        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        return x, num_heads, heads, mask.to(draw.device)
-
-    def on_the_left(x, num_heads, heads, mask):
-        return x, num_heads, heads, mask.flip(1)
-
-    yield "one head of three, no padding", *batch([5, 5], 3, 4, [1])
-    yield "texts of different lengths", *batch([7, 2, 5], 3, 2, [2])
-    yield "two heads of five", *batch([3, 7], 5, 3, [3, 0])
-    yield "padding on the left", *on_the_left(*batch([2, 7, 3], 3, 2, [1]))
-    yield "as many heads as columns in each", *batch([5, 2], 3, 3, [1, 2])
-    yield "all heads", *batch([2, 5, 3], 2, 7, [0, 1])
-    yield "one text", *batch([5], 3, 2, [0])
-    yield "no head", *batch([3, 5], 2, 3, [])
-    yield "float64", *batch([7, 3], 3, 5, [0, 2], torch.float64)
-
-
-def _ablate(x, num_heads, heads, mask):
-    new = x.clone().unflatten(-1, (num_heads, -1))  # (B, T, H, D)
-    mean = x[mask].mean(dim=0).unflatten(-1, (num_heads, -1))  # (H, D)
-    new[:, :, heads] = mean[heads]
-    return new.flatten(2)
-
-
-def _as_new(answer, x, num_heads, heads, mask):
-    found = answer(x, num_heads, heads, mask)
-    if not heads and found is x:
-        copy = x.clone()
-        answer(copy, num_heads, [0], mask)
-        if torch.equal(copy, x):  # whoever writes into what was given is told that
-            raise AnswerError(
-                "With no head to replace, your function returns x itself. Return a new tensor, so that a write into "
-                "the result does not change x. See section 18.4."
+        "empty rows are nan": _nan_in_empty_rows,
+        "minus a billion": _minus_a_billion,
+        "first group for all": _over_heads(lambda x, times: x[:, :1].expand(-1, x.size(1) * times, -1, -1)),
+        "mean of the groups": _over_heads(
+            lambda x, times: x.mean(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)
+        ),
+        "sum over the groups": _over_heads(
+            lambda x, times: x.sum(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)
+        ),
+        "heads in another order": _fold_the_queries(
+            lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
+        ),
+        "groups not joined": _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1))),
+        "last group for the first heads": _over_heads(lambda x, times: _interleave(x.flip(1), times)),
+        "mask inverted": _over_heads(_interleave, mask=lambda m: ~m),
+        "mask after the softmax": _masked_afterwards,
+        "softmax over the queries": lambda q, k, v, m: _softmax_over_queries(
+            q, _interleave(k, q.size(1) // k.size(1)), v, m
+        ),
+        "causal where no mask is given": lambda q, k, v, m: _repeat_groups(
+            q, k, v, _top_left(q, k) if m is None else m
+        ),
+        "scaled by the width of the values": lambda q, k, v, m: _repeat_groups(
+            q * math.sqrt(q.size(-1) / v.size(-1)), k, v, m
+        ),
+        "rows of the mask repeated": _with_rows_of_the_mask_repeated,
+        "mask of the first head for all": _over_heads(_interleave, mask=lambda m: m[:, :1] if m.dim() == 4 else m),
+        "masks of the heads backwards": _over_heads(_interleave, mask=lambda m: m.flip(1) if m.dim() == 4 else m),
+        "queries of a group averaged": lambda q, k, v, m: _over_heads(_interleave)(
+            _interleave(q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)), k, v, m
+        ),
+        "mask of the first sequence for all": _over_heads(_interleave, mask=lambda m: m[:1] if m.dim() == 4 else m),
+        "tokens repeated": lambda q, k, v, m: attention(
+            q,
+            *(x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(*q.shape[:2], *x.shape[2:]) for x in (k, v)),
+            m,
+        )[0],
+        "hidden scores set to 0": lambda q, k, v, m: (
+            (q @ _interleave(k, q.size(1) // k.size(1)).mT / math.sqrt(q.size(-1)) * (1 if m is None else m)).softmax(
+                -1
             )
-    return found
-
-
-def _heads_as_columns(x, num_heads, heads, mask):
-    new = x.clone()
-    new[..., heads] = x[mask].mean(0)[heads]
-    return new
-
-
-def _others(num_heads, heads):
-    return [head for head in range(num_heads) if head not in heads]
-
-
-ablate_heads = Exercise(
-    name="ablate_heads",
-    trials=_padded,
-    right=_ablate,
-    use=_as_new,
-    chapter=18,
-    answers={
-        "heads taken for columns": _heads_as_columns,
-        "the other heads": lambda x, num_heads, heads, mask: _ablate(x, num_heads, _others(num_heads, heads), mask),
-        "all heads replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, list(range(num_heads)), mask),
-        "first head only": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads[:1], mask),
-        "padding not replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads, mask).where(
-            mask[..., None], x
+            @ _interleave(v, q.size(1) // v.size(1))
         ),
+        "repeated without an axis": lambda q, k, v, m: attention(
+            q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m
+        )[0],
+    },
+    signs={
+        "mask ignored for heads": lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
+        "one head for each group": lambda found, q, k, v, m: (
+            found.shape == (*k.shape[:2], q.size(2), v.size(3)) if q.size(1) > k.size(1) else None
+        ),
+        "weights returned": lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
     },
 )
 
 
-# ---------------------------------------------------------------- rollout
+def _softmax_over_queries(q, k, v, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-2) @ _interleave(v, q.size(1) // v.size(1))
 
 
-def _layers(draw):
-    def layers(num_layers, batch, heads, T, dtype=torch.float32, causal=False):
-        scores = draw(num_layers, batch, heads, T, T, dtype=dtype) * 2
-        if causal:
-            future = torch.ones(T, T, dtype=torch.bool, device=draw.device).triu(1)
-            scores = scores.masked_fill(future, -torch.inf)
-        return scores.softmax(-1), draw(num_layers, dtype=dtype).sigmoid()
-
-    yield "three layers", *layers(3, 2, 5, 7)
-    yield "causal weights", *layers(4, 2, 3, 5, causal=True)
-    yield "one text, one head", *layers(2, 1, 1, 5)
-    yield "one layer", *layers(1, 3, 2, 5)
-    yield "as many layers as tokens", *layers(5, 2, 3, 5)
-    yield "float64", *layers(3, 2, 2, 7, torch.float64)
-    weights, _ = layers(3, 2, 2, 5)
-    ends = torch.tensor([1.0, 0.0, 0.5], device=draw.device)
-    yield "all, nothing and half through the residual connection", weights, ends
+# ---------------------------------------------------------------- window and sinks
 
 
-def _roll(weights, residual):
-    same = torch.eye(weights.size(-1)).to(weights)
-    rolled, after = same, []
-    for layer, keep in zip(weights, residual, strict=True):
-        rolled = (keep * same + (1 - keep) * layer.mean(dim=1)) @ rolled
-        after.append(rolled)
-    return torch.stack(after)
+def _streams(draw):
+    yield "no sinks", 7, 7, 3, 0
+    yield "one sink", 7, 7, 3, 1
+    yield "two sinks", 11, 11, 5, 2
+    yield "a window of one", 5, 5, 1, 1
+    yield "a window longer than the text", 5, 5, 7, 2
+    yield "one new query", 1, 11, 3, 2
+    yield "one query and a window longer than the text", 1, 5, 7, 1
+    yield "fewer queries than keys", 3, 11, 2, 3
+    yield "more sinks than the first query sees", 7, 7, 2, 5
+    yield "more sinks than keys", 3, 3, 2, 7
+    yield "fewer queries than keys, more sinks than the first one sees", 4, 7, 2, 6
 
 
-def _largest(layer):
-    largest = layer.amax(dim=1)
-    return largest / largest.sum(dim=-1, keepdim=True)
+def _stream(num_queries, num_keys, window, num_sink_tokens):
+    t = torch.arange(num_queries)[:, None] + num_keys - num_queries
+    s = torch.arange(num_keys)
+    near = (s <= t) & (s > t - window)
+    sinks = (s <= t) & (s < num_sink_tokens)
+    return near | sinks
 
 
-rollout = Exercise(
-    name="rollout",
-    trials=_layers,
-    right=_roll,
-    chapter=18,
-    answers={
-        "later layers on the right": lambda weights, residual: _roll(weights.mT, residual).mT,
-        "before each layer": lambda weights, residual: torch.cat(
-            [torch.eye(weights.size(-1)).to(weights).expand_as(weights[:1, :, 0]), _roll(weights, residual)[:-1]]
-        ),
-    },
-)
-
-
-# ---------------------------------------------------------------- data that cannot be cheated
-
-_SEEDS = (3, 4)  # what two calls draw from
-_STEPS, _BATCH, _RATE = 100, 64, 4e-3
-_MOST_OFTEN = 0.4  # a distance that so many strings share can be counted
-
-
-def _sizes(draw):
-    yield "a few strings", 48, 5, 29, 13
-    yield "strings into which the two just fit", 32, 7, 15, 11
-    yield "a layer trained on them", _STEPS * _BATCH // 5, 3, 32, 16
-
-
-def _hide(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    first = (torch.rand(num_strings, 1, generator=rng) * (length - 2 * block + 1)).long()
-    room = length - 2 * block + 1 - first
-    second = first + block + (torch.rand(num_strings, 1, generator=rng) * room).long()
-    inside = torch.arange(block)
-    ids.scatter_(1, second + inside, ids.gather(1, first + inside))
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    return ids, known.scatter_(1, second + inside[:-1], True)
-
-
-def _judge_strings(answer, num_strings, block, length, vocab_size):
-    """Return the name of the mistake that the answer's strings show; empty if there is none."""
-    sizes = num_strings, block, length, vocab_size
-    drawn = [answer(*sizes, torch.Generator().manual_seed(seed)) for seed in _SEEDS]
-    if drawn[0] is None:
+def _is_additive(found, *sizes):
+    """Return whether a mask has 0 for visible and a large negative number for hidden."""
+    visible = _stream(*sizes)
+    if visible.all():
         return None
-    for found in drawn:
-        _check_form(found, *sizes)
-    (ids, known), (again, _) = drawn
-    starts = []
-    for row, is_known in zip(ids[:64], known[:64], strict=True):
-        start = _copy_of(row, is_known, block)
-        if isinstance(start, str):
-            return start
-        starts.append(start)
-    first, second = torch.tensor(starts).T
-    if torch.equal(ids, again):
-        return "the same strings every time"
-    if num_strings < 100:
-        rng = torch.Generator().manual_seed(_SEEDS[0])
-        if torch.equal(answer(*sizes, rng)[0], answer(*sizes, rng)[0]):
-            return "rng begins again"
-        torch.manual_seed(_SEEDS[1])  # what is drawn from elsewhere differs now
-        random.seed(_SEEDS[1]), np.random.seed(_SEEDS[1])
-        if not torch.equal(ids, answer(*sizes, torch.Generator().manual_seed(_SEEDS[0]))[0]):
-            return "not drawn from rng"
-    if length < 3 * block:
-        return ""  # there is room for a few distances only
-    distance = second - first
-    if (distance.bincount().max() / len(distance)) > _MOST_OFTEN:
-        return "one distance" if len(distance.unique()) == 1 else "few distances"
-    if ids.flatten().bincount().max() > max(4 / vocab_size, 0.3) * ids.numel():
-        return "not random"
-    if len(ids.unique()) < vocab_size:
-        return "numbers left out"
-    after = [(row[f + block], row[s + block]) for row, (f, s) in zip(ids, starts, strict=False) if s + block < length]
-    if len(after) > 16 and sum(bool(one == other) for one, other in after) > 0.9 * len(after):
-        return "copy too long"
-    stretches = torch.stack([row[s : s + block] for row, s in zip(ids, second.tolist(), strict=False)])
-    if len(stretches.unique(dim=0)) < len(stretches) / 2:
-        return "one stretch for all"
-    if num_strings >= _STEPS * _BATCH // 5 and answer is not _hide and _one_layer_learns(ids, known, vocab_size):
-        return "one layer learns it"
-    return ""
+    return found.is_floating_point() and bool(((found == 0) | (found < -1000)).all()) and bool(found.any())
 
 
-def _check_form(found, num_strings, block, length, vocab_size):
-    if not isinstance(found, tuple | list) or len(found) != 2 or not all(isinstance(t, Tensor) for t in found):
-        raise AnswerError("Your function must return two tensors, ids and known. See section 18.1.")
-    ids, known = found
-    shape = (num_strings, length)
-    if ids.shape != shape or known.shape != shape:
-        raise AnswerError(
-            f"ids has the shape {tuple(ids.shape)} and known has {tuple(known.shape)}. Both must be "
-            f"(num_strings, length), here {shape}. See section 18.1."
-        )
-    if ids.dtype != torch.int64 or known.dtype != torch.bool:
-        raise AnswerError(
-            f"ids has the type {ids.dtype} and known has {known.dtype}. They must be torch.int64 and torch.bool. "
-            "See section 18.1."
-        )
-    if ids.device.type != "cpu" or known.device.type != "cpu":
-        raise AnswerError("ids and known must be on the CPU, like rng. See section 18.1.")
-    if ids.min() < 0 or ids.max() >= vocab_size:
-        raise AnswerError(
-            f"ids lie between {ids.min()} and {ids.max()}. They must lie between 0 and vocab_size - 1, here "
-            f"{vocab_size - 1}. See section 18.1."
-        )
-
-
-def _places(row, start, block):
-    """Return all other positions where the stretch from ``start`` occurs."""
-    if start < 0 or start + block > len(row):
-        return []
-    same = (row.unfold(0, block, 1) == row[start : start + block]).all(-1)
-    return [s for s in same.nonzero()[:, 0].tolist() if s != start]
-
-
-def _copy_of(row, known, block):
-    """Return where the two stretches begin, or the name of a mistake."""
-    at = known.nonzero()[:, 0].tolist()
-    if not at:
-        return "nothing known"
-    start, count = at[0], len(at)
-    if at != list(range(start, start + count)):
-        return "known elsewhere"
-    earlier = [s for s in _places(row, start, block) if s < start]
-    apart = [s for s in earlier if s + block <= start]
-    if count == block - 1 and apart:
-        return apart[-1], start
-    if count == block and apart:
-        return "last token known"
-    if count == block - 1 and any(s < start for s in _places(row, start - 1, block)):
-        return "the tokens themselves"
-    if count == block - 1 and any(s <= start for s in _places(row, start + 1, block)):
-        return "one place too early"
-    if any(s >= start + block for s in _places(row, start, block)):
-        return "first stretch known"
-    if earlier and not apart:
-        return "overlap"
-    if count == block - 1 and any(s < start for s in _places(row, start, block - 1)):
-        return "copy too short"
-    return "no copy" if count == block - 1 else "known elsewhere"
-
-
-class _OneLayer(nn.Module):
-    """One attention layer with learned and with rotary positions."""
-
-    def __init__(self, vocab_size, length, width=32):
-        super().__init__()
-        self.embed = nn.Embedding(vocab_size, width)
-        self.position_embed = nn.Embedding(length, width)
-        self.layer = MultiHeadAttention(width, 2)
-        self.to_logits = nn.Linear(width, vocab_size)
-
-    def forward(self, ids):
-        here = torch.arange(ids.size(1))
-        x = self.embed(ids) + self.position_embed(here)
-        return self.to_logits(x + self.layer(x, positions=here, is_causal=True)[0])
-
-
-def _one_layer_learns(ids, known, vocab_size):
-    torch.manual_seed(0)
-    model = _OneLayer(vocab_size, ids.size(1))
-    weights = list(model.parameters())
-    momentum = [torch.zeros_like(weight) for weight in weights]
-    known = known[:, :-1]
-    for step in range(_STEPS):
-        chosen = torch.arange(step * _BATCH, (step + 1) * _BATCH) % len(ids)
-        logits = model(ids[chosen])[:, :-1][known[chosen]]
-        loss = F.cross_entropy(logits, ids[chosen, 1:][known[chosen]])
-        gradients = torch.autograd.grad(loss, weights)
-        with torch.no_grad():  # steps by sign: the first use of torch.optim would import for seconds
-            for weight, mean, gradient in zip(weights, momentum, gradients, strict=True):
-                weight.sub_(mean.lerp_(gradient, 0.2).sign(), alpha=_RATE)
-    with torch.no_grad():
-        guesses = model(ids[:512]).argmax(-1)[:, :-1]
-    return bool((guesses == ids[:512, 1:])[known[:512]].float().mean() > 0.5)
-
-
-def _shows(name):
-    return lambda found, *sizes: found == name
-
-
-hide_copy = Exercise(
-    name="hide_copy",
-    trials=_sizes,
-    right=_hide,
-    use=_judge_strings,
-    accepts=lambda found, *sizes: found == "",
-    seeds=(0,),
+streaming_mask = Exercise(
+    name="streaming_mask",
+    trials=_streams,
+    right=_stream,
+    use=lambda answer, num_queries, num_keys, window, num_sink_tokens: on_the_cpu(
+        answer(num_queries, num_keys, window, num_sink_tokens)
+    ),
+    result_names=("mask",),
     chapter=18,
     signs={
-        name: _shows(name)
-        for name in (
-            "one distance",
-            "few distances",
-            "one layer learns it",
-            "one stretch for all",
-            "not random",
-            "numbers left out",
-            "the same strings every time",
-            "not drawn from rng",
-            "rng begins again",
-            "copy too long",
-            "no copy",
-            "copy too short",
-            "overlap",
-            "nothing known",
-            "last token known",
-            "the tokens themselves",
-            "one place too early",
-            "first stretch known",
-            "known elsewhere",
-        )
+        "numbers instead of booleans": lambda found, *sizes: (
+            found.dtype != torch.bool and torch.equal(found, _stream(*sizes).to(found))
+        ),
+        "numbers to add": _is_additive,
+        "queries alone": lambda found, num_queries, num_keys, *others: (
+            num_queries != num_keys and found.shape == (num_queries, num_queries)
+        ),
+    },
+)
+
+
+# ---------------------------------------------------------------- the cache in bytes
+
+
+def _models(draw):
+    # With one byte, forgotten values are the only mistake that halves the number.
+    yield "multi-head, one byte to a number", 12, 12, 12, 64, 1024, 1, 1, None
+    yield "multi-query", 7, 5, 1, 11, 3, 1, 2, None
+    yield "grouped-query", 32, 32, 8, 128, 8192, 1, 2, None
+    yield "a batch", 3, 10, 5, 7, 11, 13, 2, None
+    yield "four bytes to a number", 3, 10, 5, 7, 11, 2, 4, None
+    yield "a window that is full", 5, 6, 2, 7, 1000, 3, 2, 64
+    yield "a window that is not full yet", 5, 6, 2, 7, 11, 3, 2, 23
+    yield "what may be left out left out", 3, 10, 5, 7, 11, None, None, None
+
+
+def _count_bytes(answer, num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch, bytes_per_number, window):
+    more = {"batch": batch, "bytes_per_number": bytes_per_number, "window": window}
+    if batch is None:
+        more = {}
+    return answer(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, **more)
+
+
+def _bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
+    tokens = num_tokens if window is None else min(num_tokens, window)
+    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
+
+
+cache_bytes = Exercise(
+    name="cache_bytes",
+    trials=_models,
+    right=_bytes,
+    use=_count_bytes,
+    result_names=("the number of bytes",),
+    chapter=18,
+    signs={
+        "a larger unit": lambda found, *sizes: any(
+            math.isclose(found * unit**power, _count_bytes(_bytes, *sizes), rel_tol=1e-6)
+            for unit in (1000, 1024)
+            for power in (1, 2, 3)
+        ),
     },
 )

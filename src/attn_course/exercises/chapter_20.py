@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 from attn_course.exercises.engine.runner import AnswerError
 from attn_course.functional.attention import attention
 from attn_course.functional.context_parallel import contiguous_positions, zigzag_positions
@@ -122,13 +123,31 @@ def _by_order_of_ranks(q, k, v, positions):
     return whole.unflatten(0, (num_ranks, length))
 
 
+def _everything_at_once(q, k, v, positions):
+    place = positions.flatten()
+    found = attention(*(x.flatten(0, 1) for x in (q, k, v)), place <= place[:, None])[0]
+    return found.unflatten(0, positions.shape)
+
+
+def _by_blocks(answer, q, k, v, positions):
+    """Return the outputs, and whether a tensor is as large as the table of all scores."""
+    out, largest = largest_tensor(lambda: answer(q, k, v, positions))
+    if out is None:
+        return None
+    table = positions.numel() ** 2
+    is_whole = len(q) > 1 and largest >= table > max(x.numel() for x in (q, k, v))
+    return out, yes_or_no(is_whole, answer, simulate_ring.mistakes, "the whole table")
+
+
 simulate_ring = Exercise(
     name="simulate_ring",
     trials=_rings,
     right=_ring,
-    result_names=("out",),
+    use=_by_blocks,
+    result_names=("out", "whether a tensor has (P · N)² numbers"),
     chapter=20,
     answers={
+        "the whole table": _everything_at_once,
         "ranks taken for the order of the text": _by_order_of_ranks,
         "outputs averaged": _found_by_block(lambda outs: outs.mean(0)),
         "outputs added": _found_by_block(lambda outs: outs.sum(0)),

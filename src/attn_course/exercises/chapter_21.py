@@ -1,109 +1,326 @@
-"""The exercises of the chapter on sparse and linear attention. Used from chapter 21 on."""
+"""The exercises of the chapter on what heads learn. Used from chapter 21 on."""
 
+import random
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.runner import AnswerError
+from attn_course.nn.multi_head_attention import MultiHeadAttention
 
-# ---------------------------------------------------------------- combine a window and the best keys
-
-
-def _scores(draw):
-    yield "seven tokens", draw(7, 7), 2, 2
-    yield "a batch and heads", draw(2, 3, 5, 5), 1, 2
-    yield "fewer keys than k before the window", draw(6, 6), 3, 5
-    yield "k larger than the text", draw(2, 5, 5), 2, 11
-    yield "a window longer than the text", draw(4, 4), 9, 2
-    yield "a longer text", draw(3, 17, 17), 4, 3
-    yield "one token", draw(2, 1, 1), 1, 1
+# ---------------------------------------------------------------- induction on any text
 
 
-def _window_and_best(scores, window, k):
-    T = scores.size(-1)
-    place = torch.arange(T, device=scores.device)
-    distance = place[:, None] - place
-    near = (distance >= 0) & (distance < window)
-    before = distance >= window
-    best = scores.masked_fill(~before, -torch.inf).topk(min(k, T), dim=-1).indices
-    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
-    return near | (chosen & before)
+def _looks(draw):
+    def looks(heads, ids, dtype=torch.float32):
+        ids = torch.tensor(ids, device=draw.device)
+        B, T = ids.shape
+        scores = draw(B, heads, T, T, dtype=dtype)
+        future = torch.ones(T, T, dtype=torch.bool, device=draw.device).triu(1)
+        return scores.masked_fill(future, -torch.inf).softmax(-1), ids
+
+    yield "a block and its copy", *looks(3, [[4, 1, 3, 4, 1, 3, 4]])
+    yield "tokens that come three times", *looks(2, [[0, 1, 2, 0, 5, 0, 1], [1, 2, 3, 4, 2, 1, 2]])
+    yield "a token twice in a row", *looks(2, [[3, 3, 0, 1, 3], [2, 0, 0, 0, 1]])
+    yield "texts with many and with few repetitions", *looks(3, [[1, 1, 2, 1, 2, 1], [0, 1, 2, 3, 4, 0]])
+    yield "a text without any beside one with", *looks(2, [[0, 1, 2, 3], [4, 1, 4, 1]])
+    yield "float64", *looks(5, [[0, 2, 1, 0, 2, 1, 1], [6, 0, 6, 0, 6, 0, 6]], torch.float64)
+    yield "ids of a large vocabulary", *looks(2, [[128_000, 128_001, 1, 257, 128_000, 1, 257]])
+    yield "one head, a longer text", *looks(1, [[t % 17 for t in range(50)]])
 
 
-window_and_best = Exercise(
-    name="window_and_best",
-    trials=_scores,
-    right=_window_and_best,
+def _induction(weights, ids):
+    same = ids[:, :, None] == ids[:, None]  # (B, T, T)
+    earlier = same.tril(-1)
+    after = F.pad(earlier, (1, 0))[..., :-1]
+    past = earlier.any(dim=-1)
+    return (weights * after[:, None]).sum(dim=(0, 2, 3)) / past.sum()
+
+
+induction_score = Exercise(
+    name="induction_score",
+    trials=_looks,
+    right=_induction,
     chapter=21,
+    answers={
+        "one number for all heads": lambda weights, ids: _induction(weights, ids).mean(),
+        "first text only": lambda weights, ids: _induction(weights[:1], ids[:1]),
+    },
 )
 
 
-# ---------------------------------------------------------------- one gated delta step
+# ---------------------------------------------------------------- heads replaced by their means
 
 
-def _states(draw):
-    def inputs(B, H, D, Dv, dtype=torch.float32):
-        k = F.normalize(draw(B, H, D, dtype=dtype), dim=-1)
-        beta, gate = draw(2, B, H, dtype=dtype).sigmoid()
-        return draw(B, H, D, Dv, dtype=dtype), k, draw(B, H, Dv, dtype=dtype), beta, gate
+def _padded(draw):
+    def batch(lengths, num_heads, width, heads, dtype=torch.float32):
+        x = draw(len(lengths), max(lengths), num_heads * width, dtype=dtype) + 1
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        return x, num_heads, heads, mask.to(draw.device)
 
-    yield "two heads", *inputs(1, 2, 3, 5)
-    yield "a batch", *inputs(3, 2, 5, 7)
-    yield "keys longer than values", *inputs(2, 3, 7, 2)
-    state, k, v, beta, gate = inputs(2, 3, 5, 2)
-    yield "an empty state", torch.zeros_like(state), k, v, beta, gate
-    yield "a gate of 1", state, k, v, beta, torch.ones_like(gate)
-    yield "float64", *inputs(2, 5, 3, 7, torch.float64)
+    def on_the_left(x, num_heads, heads, mask):
+        return x, num_heads, heads, mask.flip(1)
 
-
-def _delta_step(state, k, v, beta, gate):
-    beta, gate = beta[..., None, None], gate[..., None, None]
-    k, v = k[..., None, :], v[..., None, :]
-    faded = gate * state
-    return faded + beta * k.mT @ (v - k @ faded)
+    yield "one head of three, no padding", *batch([5, 5], 3, 4, [1])
+    yield "texts of different lengths", *batch([7, 2, 5], 3, 2, [2])
+    yield "two heads of five", *batch([3, 7], 5, 3, [3, 0])
+    yield "padding on the left", *on_the_left(*batch([2, 7, 3], 3, 2, [1]))
+    yield "as many heads as columns in each", *batch([5, 2], 3, 3, [1, 2])
+    yield "all heads", *batch([2, 5, 3], 2, 7, [0, 1])
+    yield "one text", *batch([5], 3, 2, [0])
+    yield "no head", *batch([3, 5], 2, 3, [])
+    yield "float64", *batch([7, 3], 3, 5, [0, 2], torch.float64)
 
 
-delta_step = Exercise(
-    name="delta_step",
-    trials=_states,
-    right=_delta_step,
-    result_names=("state",),
-    gradients=True,
+def _ablate(x, num_heads, heads, mask):
+    new = x.clone().unflatten(-1, (num_heads, -1))  # (B, T, H, D)
+    mean = x[mask].mean(dim=0).unflatten(-1, (num_heads, -1))  # (H, D)
+    new[:, :, heads] = mean[heads]
+    return new.flatten(2)
+
+
+def _as_new(answer, x, num_heads, heads, mask):
+    found = answer(x, num_heads, heads, mask)
+    if not heads and found is x:
+        copy = x.clone()
+        answer(copy, num_heads, [0], mask)
+        if torch.equal(copy, x):  # whoever writes into what was given is told that
+            raise AnswerError(
+                "With no head to replace, your function returns x itself. Return a new tensor, so that a write into "
+                "the result does not change x. See section 21.3."
+            )
+    return found
+
+
+def _heads_as_columns(x, num_heads, heads, mask):
+    new = x.clone()
+    new[..., heads] = x[mask].mean(0)[heads]
+    return new
+
+
+def _others(num_heads, heads):
+    return [head for head in range(num_heads) if head not in heads]
+
+
+ablate_heads = Exercise(
+    name="ablate_heads",
+    trials=_padded,
+    right=_ablate,
+    use=_as_new,
     chapter=21,
+    answers={
+        "heads taken for columns": _heads_as_columns,
+        "the other heads": lambda x, num_heads, heads, mask: _ablate(x, num_heads, _others(num_heads, heads), mask),
+        "all heads replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, list(range(num_heads)), mask),
+        "first head only": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads[:1], mask),
+        "padding not replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads, mask).where(
+            mask[..., None], x
+        ),
+    },
 )
 
 
-# ---------------------------------------------------------------- weigh a mixed stack
+# ---------------------------------------------------------------- data that cannot be cheated
+
+_SEEDS = (3, 4)  # what two calls draw from
+_STEPS, _BATCH, _RATE = 100, 64, 4e-3
+_MOST_OFTEN = 0.4  # a distance that so many strings share can be counted
 
 
-def _stacks(draw):
-    yield "two full layers", [("full", 7, None), ("full", 5, None)], 11
-    yield "a window", [("full", 3, None), ("window", 5, 4)], 13
-    yield "a text shorter than the window", [("window", 5, 100), ("full", 2, None)], 7
-    yield "groups that are all complete", [("pooled", 3, 4), ("full", 2, None)], 12
-    yield "an incomplete group", [("full", 2, None), ("pooled", 7, 4)], 11
-    yield "a state", [("state", 64, None), ("full", 3, None)], 5, 4
-    yield "all kinds", [("pooled", 5, 3), ("window", 7, 6), ("state", 50, None), ("full", 2, None)], 20, 1
-    yield "no token yet", [("state", 9, None), ("full", 3, None), ("window", 2, 5), ("pooled", 3, 4)], 0
+def _sizes(draw):
+    yield "a few strings", 48, 5, 29, 13
+    yield "strings into which the two just fit", 32, 7, 15, 11
+    yield "a layer trained on them", _STEPS * _BATCH // 5, 3, 32, 16
 
 
-def _stack_bytes(layers, num_tokens, bytes_per_number=2):
-    total = 0
-    for kind, numbers, size in layers:
-        entries = num_tokens
-        if kind == "window":
-            entries = min(num_tokens, size)
-        elif kind == "pooled":
-            entries = num_tokens // size
-        elif kind == "state":
-            entries = 1
-        total += numbers * entries
-    return total * bytes_per_number
+def _hide(num_strings, block, length, vocab_size, rng):
+    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
+    first = (torch.rand(num_strings, 1, generator=rng) * (length - 2 * block + 1)).long()
+    room = length - 2 * block + 1 - first
+    second = first + block + (torch.rand(num_strings, 1, generator=rng) * room).long()
+    inside = torch.arange(block)
+    ids.scatter_(1, second + inside, ids.gather(1, first + inside))
+    known = torch.zeros(num_strings, length, dtype=torch.bool)
+    return ids, known.scatter_(1, second + inside[:-1], True)
 
 
-stack_bytes = Exercise(
-    name="stack_bytes",
-    trials=_stacks,
-    right=_stack_bytes,
-    result_names=("bytes",),
+def _judge_strings(answer, num_strings, block, length, vocab_size):
+    """Return the name of the mistake that the answer's strings show; empty if there is none."""
+    sizes = num_strings, block, length, vocab_size
+    drawn = [answer(*sizes, torch.Generator().manual_seed(seed)) for seed in _SEEDS]
+    if drawn[0] is None:
+        return None
+    for found in drawn:
+        _check_form(found, *sizes)
+    (ids, known), (again, _) = drawn
+    starts = []
+    for row, is_known in zip(ids[:64], known[:64], strict=True):
+        start = _copy_of(row, is_known, block)
+        if isinstance(start, str):
+            return start
+        starts.append(start)
+    first, second = torch.tensor(starts).T
+    if torch.equal(ids, again):
+        return "the same strings every time"
+    if num_strings < 100:
+        rng = torch.Generator().manual_seed(_SEEDS[0])
+        if torch.equal(answer(*sizes, rng)[0], answer(*sizes, rng)[0]):
+            return "rng begins again"
+        torch.manual_seed(_SEEDS[1])  # what is drawn from elsewhere differs now
+        random.seed(_SEEDS[1]), np.random.seed(_SEEDS[1])
+        if not torch.equal(ids, answer(*sizes, torch.Generator().manual_seed(_SEEDS[0]))[0]):
+            return "not drawn from rng"
+    if length < 3 * block:
+        return ""  # there is room for a few distances only
+    distance = second - first
+    if (distance.bincount().max() / len(distance)) > _MOST_OFTEN:
+        return "one distance" if len(distance.unique()) == 1 else "few distances"
+    if ids.flatten().bincount().max() > max(4 / vocab_size, 0.3) * ids.numel():
+        return "not random"
+    if len(ids.unique()) < vocab_size:
+        return "numbers left out"
+    after = [(row[f + block], row[s + block]) for row, (f, s) in zip(ids, starts, strict=False) if s + block < length]
+    if len(after) > 16 and sum(bool(one == other) for one, other in after) > 0.9 * len(after):
+        return "copy too long"
+    stretches = torch.stack([row[s : s + block] for row, s in zip(ids, second.tolist(), strict=False)])
+    if len(stretches.unique(dim=0)) < len(stretches) / 2:
+        return "one stretch for all"
+    if num_strings >= _STEPS * _BATCH // 5 and answer is not _hide and _one_layer_learns(ids, known, vocab_size):
+        return "one layer learns it"
+    return ""
+
+
+def _check_form(found, num_strings, block, length, vocab_size):
+    if not isinstance(found, tuple | list) or len(found) != 2 or not all(isinstance(t, Tensor) for t in found):
+        raise AnswerError("Your function must return two tensors, ids and known. See section 21.1.")
+    ids, known = found
+    shape = (num_strings, length)
+    if ids.shape != shape or known.shape != shape:
+        raise AnswerError(
+            f"ids has the shape {tuple(ids.shape)} and known has {tuple(known.shape)}. Both must be "
+            f"(num_strings, length), here {shape}. See section 21.1."
+        )
+    if ids.dtype != torch.int64 or known.dtype != torch.bool:
+        raise AnswerError(
+            f"ids has the type {ids.dtype} and known has {known.dtype}. They must be torch.int64 and torch.bool. "
+            "See section 21.1."
+        )
+    if ids.device.type != "cpu" or known.device.type != "cpu":
+        raise AnswerError("ids and known must be on the CPU, like rng. See section 21.1.")
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        raise AnswerError(
+            f"ids lie between {ids.min()} and {ids.max()}. They must lie between 0 and vocab_size - 1, here "
+            f"{vocab_size - 1}. See section 21.1."
+        )
+
+
+def _places(row, start, block):
+    """Return all other positions where the stretch from ``start`` occurs."""
+    if start < 0 or start + block > len(row):
+        return []
+    same = (row.unfold(0, block, 1) == row[start : start + block]).all(-1)
+    return [s for s in same.nonzero()[:, 0].tolist() if s != start]
+
+
+def _copy_of(row, known, block):
+    """Return where the two stretches begin, or the name of a mistake."""
+    at = known.nonzero()[:, 0].tolist()
+    if not at:
+        return "nothing known"
+    start, count = at[0], len(at)
+    if at != list(range(start, start + count)):
+        return "known elsewhere"
+    earlier = [s for s in _places(row, start, block) if s < start]
+    apart = [s for s in earlier if s + block <= start]
+    if count == block - 1 and apart:
+        return apart[-1], start
+    if count == block and apart:
+        return "last token known"
+    if count == block - 1 and any(s < start for s in _places(row, start - 1, block)):
+        return "the tokens themselves"
+    if count == block - 1 and any(s <= start for s in _places(row, start + 1, block)):
+        return "one place too early"
+    if any(s >= start + block for s in _places(row, start, block)):
+        return "first stretch known"
+    if earlier and not apart:
+        return "overlap"
+    if count == block - 1 and any(s < start for s in _places(row, start, block - 1)):
+        return "copy too short"
+    return "no copy" if count == block - 1 else "known elsewhere"
+
+
+class _OneLayer(nn.Module):
+    """One attention layer with learned and with rotary positions."""
+
+    def __init__(self, vocab_size, length, width=32):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, width)
+        self.position_embed = nn.Embedding(length, width)
+        self.layer = MultiHeadAttention(width, 2)
+        self.to_logits = nn.Linear(width, vocab_size)
+
+    def forward(self, ids):
+        here = torch.arange(ids.size(1))
+        x = self.embed(ids) + self.position_embed(here)
+        return self.to_logits(x + self.layer(x, positions=here, is_causal=True)[0])
+
+
+def _one_layer_learns(ids, known, vocab_size):
+    torch.manual_seed(0)
+    model = _OneLayer(vocab_size, ids.size(1))
+    weights = list(model.parameters())
+    momentum = [torch.zeros_like(weight) for weight in weights]
+    known = known[:, :-1]
+    for step in range(_STEPS):
+        chosen = torch.arange(step * _BATCH, (step + 1) * _BATCH) % len(ids)
+        logits = model(ids[chosen])[:, :-1][known[chosen]]
+        loss = F.cross_entropy(logits, ids[chosen, 1:][known[chosen]])
+        gradients = torch.autograd.grad(loss, weights)
+        with torch.no_grad():  # steps by sign: the first use of torch.optim would import for seconds
+            for weight, mean, gradient in zip(weights, momentum, gradients, strict=True):
+                weight.sub_(mean.lerp_(gradient, 0.2).sign(), alpha=_RATE)
+    with torch.no_grad():
+        guesses = model(ids[:512]).argmax(-1)[:, :-1]
+    return bool((guesses == ids[:512, 1:])[known[:512]].float().mean() > 0.5)
+
+
+def _shows(name):
+    return lambda found, *sizes: found == name
+
+
+hide_copy = Exercise(
+    name="hide_copy",
+    trials=_sizes,
+    right=_hide,
+    use=_judge_strings,
+    accepts=lambda found, *sizes: found == "",
+    seeds=(0,),
     chapter=21,
+    signs={
+        name: _shows(name)
+        for name in (
+            "one distance",
+            "few distances",
+            "one layer learns it",
+            "one stretch for all",
+            "not random",
+            "numbers left out",
+            "the same strings every time",
+            "not drawn from rng",
+            "rng begins again",
+            "copy too long",
+            "no copy",
+            "copy too short",
+            "overlap",
+            "nothing known",
+            "last token known",
+            "the tokens themselves",
+            "one place too early",
+            "first stretch known",
+            "known elsewhere",
+        )
+    },
 )

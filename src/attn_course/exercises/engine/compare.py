@@ -141,6 +141,8 @@ def describe(value: Any) -> str:
         return "a pair of values and indices"
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
+    if type(value) is dict and len(text := repr(value)) <= 80:
+        return text
     if isinstance(value, np.ndarray):
         return "a NumPy array"
     return f"a {type(value).__name__}"

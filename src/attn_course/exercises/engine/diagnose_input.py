@@ -26,15 +26,15 @@ INPUT_REPLACED = "an input in the place of another"
 INPUTS_SWAPPED = "two inputs swapped"
 INPUT_CHANGED = "an input changed first"
 SYMPTOMS = {
-    FIRST_FOR_ALL: "The result would be right if all rows of an input were equal to its first or its last row.",
-    INPUT_INVERTED: "The result would be right if one of the inputs were inverted, with True and False swapped.",
-    INPUT_IGNORED: "The result would be right if one of the inputs had the same value everywhere.",
-    INPUT_SHIFTED: "The result would be right if one of the inputs were 1 larger or smaller.",
-    INPUT_TRANSPOSED: "The result would be right if one of the inputs were transposed.",
-    INPUT_RESHAPED: "The result would be right if an input were reshaped instead of transposed, or the reverse.",
-    INPUT_REPLACED: "The result would be right if one input were a copy of another.",
-    INPUTS_SWAPPED: "The result would be right if two inputs were swapped.",
-    INPUT_CHANGED: "The result would be right if an input were changed first, for example a mask on its diagonal.",
+    FIRST_FOR_ALL: "The function acts as if all rows of an input were equal to its first or its last row.",
+    INPUT_INVERTED: "The function acts as if one of the inputs were inverted, with True and False swapped.",
+    INPUT_IGNORED: "The function acts as if one of the inputs had the same value everywhere.",
+    INPUT_SHIFTED: "The function acts as if one of the inputs were 1 larger or smaller than it is.",
+    INPUT_TRANSPOSED: "The function acts as if one of the inputs were transposed.",
+    INPUT_RESHAPED: "The function acts as if an input were reshaped instead of transposed, or the reverse.",
+    INPUT_REPLACED: "The function acts as if one input were a copy of another.",
+    INPUTS_SWAPPED: "The function acts as if two inputs were swapped.",
+    INPUT_CHANGED: "The function acts as if an input were changed first, for example a mask on its diagonal.",
 }
 # What a number is often replaced by when it is forgotten, or written into the code.
 _CONSTANTS = {int: (0, 1, 2), float: (0.0, 0.5, 1.0, 2.0, 0.9, 0.999, 1e-3, 1e-5, 1e-8, 1e4)}
@@ -50,6 +50,13 @@ _ALONG_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "divided by its sum": lambda t: t / t.sum(-1, keepdim=True),
     "put through a softmax": lambda t: t.softmax(-1),
 }
+
+_STEPS = {
+    1: "larger than it is. Look for a 1 that is added too often, or for a comparison that should exclude its bound",
+    -1: "smaller than it is. Look for a 1 that is subtracted too often, or for a comparison that should include its "
+    "bound",
+}
+_UNDONE = "so this step is one too many, or a step that undoes it is missing"
 
 # What becomes of the inputs, by name.
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -174,13 +181,14 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
                 lambda t, number=number: torch.full_like(t, number),
             )
         for words, function in _FUNCTIONS.items():
-            yield INPUT_CHANGED, _if(f"`{name}` were replaced by {words} `{name}`"), function
+            yield INPUT_CHANGED, _if(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
         if dim:
             for words, function in _ALONG_ROWS.items():
-                yield INPUT_CHANGED, _if(f"each row of `{name}` were {words} first"), function
+                yield INPUT_CHANGED, _if(f"each row of `{name}` were {words} first, {_UNDONE}"), function
     else:
-        for step, words in ((1, "larger"), (-1, "smaller")):
-            yield INPUT_SHIFTED, _if(f"every number of `{name}` were 1 {words}"), lambda t, step=step: t + step
+        for step, words in _STEPS.items():
+            says = _if(f"every number of `{name}` were 1 {words}")
+            yield INPUT_SHIFTED, says, lambda t, step=step: t + step
         yield INPUT_CHANGED, _if(f"negative numbers of `{name}` were 0"), lambda t: t.clamp(min=0)
         yield INPUT_CHANGED, _if(f"negative numbers of `{name}` had lost their sign"), torch.abs
         if dim:
@@ -193,7 +201,7 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
         yield INPUT_CHANGED, _if(f"`{name}` were reversed along its last axis"), lambda t: t.flip(-1)
     if dim > 1:
         yield INPUT_CHANGED, _if(f"`{name}` were reversed along its second-to-last axis"), lambda t: t.flip(-2)
-        yield INPUT_TRANSPOSED, _if(f"`{name}` were transposed, its last two axes swapped"), lambda t: t.mT
+        yield INPUT_TRANSPOSED, _if(f"`{name}` were transposed, {_UNDONE}"), lambda t: t.mT
         says = _says_reshaped(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
 
@@ -256,9 +264,9 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
         for words, function in diagnose_output.OF_NUMBERS.items():
             if not _is_usual(function, value):
                 continue
-            yield INPUT_CHANGED, _if(f"`{name}` were replaced by {words} `{name}`"), function
+            yield INPUT_CHANGED, _if(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
     if isinstance(value, int) and not isinstance(value, bool):
-        for step, words in ((1, "larger"), (-1, "smaller")):
+        for step, words in _STEPS.items():
             yield INPUT_SHIFTED, _if(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
 
 
@@ -291,7 +299,7 @@ def _says_reshaped(what: str) -> str:
 
 def _if(what: str) -> str:
     """Return the sentence of a diagnosis, which holds for every answer with these results."""
-    return f"In the trials that fail, the result would be right if {what}."
+    return f"In the trials that fail, your function acts as if {what}."
 
 
 def _reread(right: Callable, change: Change) -> Callable:

@@ -142,6 +142,8 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
             of_one = [(found[place], expected[place]) for found, expected in pairs]
             (right if _all_same(of_one) else wrong).append(name)
         said = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right and wrong else ""
+        if len(names) > 4:  # too long a list
+            said = f"{len(right)} of {len(names)} results right" if right else ""
         if len(wrong) == 1:
             place = names.index(wrong[0])
             of_one = [(f[place], e[place]) for f, e in pairs if not same(f[place], e[place])]

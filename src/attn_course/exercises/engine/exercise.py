@@ -34,6 +34,7 @@ from attn_course.exercises.engine.compare import LOOSE, copy_of, find_difference
 from attn_course.exercises.engine.general_mistakes import (
     ANOTHER_DEFAULT,
     CHANGES_ITS_INPUT,
+    EXCLUDED,
     FLOAT32_INSIDE,
     GENERIC_MISTAKES,
     KEPT_BETWEEN_CALLS,
@@ -42,11 +43,11 @@ from attn_course.exercises.engine.general_mistakes import (
 )
 from attn_course.exercises.engine.mistakes import Mistake, page_of, read_mistakes
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.exercises.engine.runner import ANOTHER_SHAPE, AnswerError, GradientRun, Run, call_answer
+from attn_course.exercises.engine.runner import ANOTHER_SHAPE, AnswerError, GradientRun, Run, Task, call_answer
 from attn_course.exercises.engine.timeout import TookTooLong
 
 SEEDS = (0, 1, 2)
-_TOGETHER = "Two mistakes together explain this result"
+_ANOTHER = "There is another mistake, too. Correct this one first, and run the check again."
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ class Exercise:
         float64: whether the text asks for float64, so that numbers of float64 must not go through float32.
         in_parts: whether two mistakes that each replace one part of the right answer's text are told together. Every
             two of them are tried, which takes time, and some two make a constant, which says nothing.
+        excluded: the names of functions of PyTorch that the text excludes, such as ``("log_softmax",)``, or
+            ``LOOKUPS`` if no answer may index an input of floating-point numbers.
         chapter: the chapter whose file has the mistakes.
         answers: for mistakes of that file that are no edit of the right answer: an answer that makes it, by name.
         signs: for those that no answer can stand for: the sign of each, by name.
@@ -149,6 +152,7 @@ class Exercise:
     gradients: bool = False
     float64: bool = False
     in_parts: bool = False
+    excluded: tuple[str, ...] = ()
     chapter: int | None = None
     answers: InitVar[dict[str, Callable] | None] = None
     signs: InitVar[dict[str, Callable[..., bool | None]] | None] = None
@@ -201,7 +205,7 @@ class Exercise:
             warnings.simplefilter("ignore")  # the verdict says what is wrong, and says it once
             runs = []
             for trial, kept in self._all_trials():
-                runs.append(run := Run(self, answer, trial, kept, heard=not runs))
+                runs.append(run := Run(self.task, answer, trial, kept, heard=not runs))
                 if isinstance(run.error, TookTooLong):
                     return Verdict(False, run.too_long_text(), TAKES_TOO_LONG)
             verdict = self._judge(answer, runs)
@@ -234,10 +238,22 @@ class Exercise:
         ]
 
     @functools.cached_property
-    def _wrong_answers(self) -> set[int]:
-        """Return the ids of the wrong answers that belong to this exercise."""
+    def task(self) -> Task:
+        """What a run of an answer needs to know."""
         pairs = [mistake for _, _, mistake in self._pairs] if self.in_parts else []
-        return {id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs)}
+        known = frozenset(id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs))
+        says = self.mistakes[EXCLUDED].says if self.excluded else ""
+        return Task(
+            self.name,
+            self.right,
+            self.use,
+            self.result_names,
+            self.accepts,
+            self.float64,
+            self.excluded,
+            says,
+            known,
+        )
 
     def _not_an_answer(self, answer: Any) -> str | None:
         wanted = "class" if inspect.isclass(self.right) else "function"
@@ -271,15 +287,14 @@ class Exercise:
             return Verdict(False, f"Not right yet. {says}\n{text}" if name else text, name)
         if changed is not None:
             return self._changes_input(changed)
-        if two := self._mistakes_by_result(runs, first):
-            return self._judge_two(two)
+        if name := self._mistake_by_result(runs, first):
+            return self._first_of_two(name)
         if most := self._mistake_in_most_trials(runs, first):
             return Verdict(False, f"Not right yet. {most[1]}", most[0])
         return self._judge_difference(runs, first)
 
-    def _judge_two(self, two: dict[str, str]) -> Verdict:
-        said = " ".join(f"{where}: {self.mistakes[name].says}" for name, where in two.items())
-        return Verdict(False, f"Not right yet. {said}", next(iter(two)))
+    def _first_of_two(self, name: str) -> Verdict:
+        return Verdict(False, f"Not right yet. {self.mistakes[name].says} {_ANOTHER}", name)
 
     def _judge_difference(self, runs: list["Run"], first: "Run") -> Verdict:
         """Judge an answer without a known mistake: describe its results and the first difference."""
@@ -295,8 +310,8 @@ class Exercise:
                     or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.result_names)
                     or self._mistake_and_fact(runs, first)
                 )
-                if not known and (two := self._mistakes_by_part(runs, first)):
-                    return self._judge_two(two)
+                if not known and (name := self._mistake_by_part(runs, first)):
+                    return self._first_of_two(name)
                 known = (
                     known
                     or self._in_failing_trials(runs, first)
@@ -322,8 +337,8 @@ class Exercise:
             if self.float64 and (text := run.float32_text()):
                 return self._told(FLOAT32_INSIDE, text)
             told = (
-                "\nIn float64 the last digits differ. Either a tensor in your code is float32, such as the root of "
-                "torch.tensor(7), or your code adds a small number that is not in the formula."
+                "\nIn float64 the last digits differ. Either your code rounds a number to float32, or it adds a small "
+                "number that is not in the formula."
             )
         if self.gradients and (verdict := self._judge_gradients(runs)):
             return verdict
@@ -509,7 +524,8 @@ class Exercise:
         for name, says, answer in itertools.chain(known, changed):
             mistake = Mistake(says, answer)
             if all(run.agrees_with(mistake) for run in (first, *failed)):
-                return name, f"Your code is right in some trials. In the trials that fail: {says}"
+                where = "" if says.startswith("In the trials that fail") else "In the trials that fail: "
+                return name, f"Your code is right in some trials. {where}{says}"
         return None
 
     def _mistake_and_fact(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
@@ -530,11 +546,11 @@ class Exercise:
             else:
                 fact = diagnose_output.general_mistake(pairs, self.result_names)
                 if fact is not None and fact[0] in diagnose_output.SECOND:
-                    return name, f"{_TOGETHER}. One: {mistake.says} The other: {fact[1]}"
+                    return name, f"{mistake.says} {_ANOTHER}"
         return None
 
-    def _mistakes_by_result(self, runs: list["Run"], first: "Run") -> dict[str, str]:
-        """Find two mistakes that each explain some of several results."""
+    def _mistake_by_result(self, runs: list["Run"], first: "Run") -> str | None:
+        """Return the first of two mistakes that each explain some of several results."""
         count = len(self.result_names)
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         if (
@@ -542,21 +558,23 @@ class Exercise:
             or self.accepts
             or not all(isinstance(run.found, tuple | list) and len(run.found) == count for run in runs)
         ):
-            return {}
-        named: dict[str, list[str]] = {}
+            return None
+        named: dict[str, None] = {}
+        parts = [[(run.found[place], run.expected[place]) for run in runs] for place in range(count)]
+        right = [all(find_difference(*pair, ("",), LOOSE) is None for pair in pairs) for pairs in parts]
         for place in range(count):
-            parts = [(run, run.found[place], run.expected[place]) for run in runs]
-            if any(isinstance(e, bool | str) for _, _, e in parts):  # a description, which many mistakes share
-                return {}
-            if all(find_difference(f, e, ("",), LOOSE) is None for _, f, e in parts):
+            if right[place]:
                 continue
+            if any(isinstance(e, bool | str) for _, e in parts[place]):  # a description, which many mistakes share
+                return None
+            explained = [place, *(i for i in range(count) if right[i])]
             for name, mistake in self.mistakes.items():
-                if mistake.answer is not None and all(run.makes(mistake.answer, place) for run in runs):
-                    named.setdefault(name, []).append(self.result_names[place])
+                if mistake.answer is not None and all(run.makes(mistake.answer, i) for run in runs for i in explained):
+                    named[name] = None
                     break
             else:
-                return {}
-        return {name: f"Of {' and '.join(places)}" for name, places in named.items()} if len(named) == 2 else {}
+                return None
+        return next(iter(named)) if len(named) == 2 else None
 
     def _mistake_in_most_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find a mistake that fits the first failure and most others, if known mistakes fit the rest.
@@ -575,21 +593,17 @@ class Exercise:
                 continue
             others = (more for other, more in self.mistakes.items() if other != name)
             if any(all(run.agrees_with(more) for run in left) for more in others):
-                rest = "" if left[0].what == first.what else f", such as {left[0].what},"
-                return (
-                    name,
-                    f"In trials such as {first.what}: {mistake.says} In others{rest} it goes wrong in another way.",
-                )
+                return name, f"{mistake.says} {_ANOTHER}"
         return None
 
-    def _mistakes_by_part(self, runs: list["Run"], first: "Run") -> dict[str, str]:
-        """Find two edits that together explain the results, where the exercise allows it."""
+    def _mistake_by_part(self, runs: list["Run"], first: "Run") -> str | None:
+        """Return the first of two edits that together explain the results, where the exercise allows it."""
         if not self.in_parts or not diagnose_output.of_one_shape(first.found, first.expected):
-            return {}
-        for one, other, both in self._pairs:
+            return None
+        for name, _, both in self._pairs:
             if first.agrees_with(both) and all(run.agrees_with(both) for run in runs):
-                return {one: f"{_TOGETHER}. One", other: "The other"}
-        return {}
+                return name
+        return None
 
 
 def _parameters(function: Callable) -> dict[str, inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""Right and wrong functions for exercises whose answer is a test. Used from chapter 14 on."""
+"""Right and wrong functions for exercises whose answer is a test. Used from chapter 24 on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Specimens:
         right: what the test has to accept; the plainest is the first.
         wrong: what it has to refuse, the most obvious first.
         obvious: how many of the wrong ones are tried before the second right one.
-        section: that explains what a test is, as ``"14.8"``.
+        section: that explains what a test is, as ``"24.6"``.
     """
 
     right: dict[str, Callable]

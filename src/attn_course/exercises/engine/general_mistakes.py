@@ -14,6 +14,7 @@ SIZE_IS_NO_INTEGER = "a size that is no integer"
 NO_PARAMETER = "a tensor for a parameter"
 KEPT_BETWEEN_CALLS = "something kept between calls"
 NOTHING_RETURNED = "nothing returned"
+EXCLUDED = "a function that the exercise excludes"
 # The mistakes that every check knows, each with its symptom; an exercise may add a sentence of its own.
 GENERIC_MISTAKES = {
     CHANGES_ITS_INPUT: "The function changes its input.",
@@ -28,6 +29,7 @@ GENERIC_MISTAKES = {
     NO_PARAMETER: "The code assigns something else to the name of a parameter.",
     KEPT_BETWEEN_CALLS: "A second call returns another result, or it changes the result of the first call.",
     NOTHING_RETURNED: "The function returns None.",
+    EXCLUDED: "The code calls a function of PyTorch that the exercise excludes.",
     **diagnose_output.SYMPTOMS,
     **diagnose_input.SYMPTOMS,
 }

@@ -7,10 +7,12 @@ import re
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course._device import default_device
@@ -29,17 +31,15 @@ from attn_course.exercises.engine.compare import (
     typed_like,
     without_graph,
 )
-from attn_course.exercises.engine.general_mistakes import ERRORS, NO_GRADIENT, NOT_AS_ASKED, WRONG_GRADIENT
+from attn_course.exercises.engine.general_mistakes import ERRORS, EXCLUDED, NO_GRADIENT, NOT_AS_ASKED, WRONG_GRADIENT
 from attn_course.exercises.engine.mistakes import Mistake
 from attn_course.exercises.engine.timeout import TookTooLong, stop_after
-
-if TYPE_CHECKING:  # which imports this module
-    from attn_course.exercises.engine.exercise import Exercise
 
 # Seconds of the processor that an answer may take for one trial. The solutions take less than two for all of them, so
 # there is room for slow machines, for loops over single numbers and for what a first call imports.
 SECONDS_A_TRIAL = 20.0
 OTHER_NUMBERS, ANOTHER_SHAPE = "other numbers", "another shape"  # what is found where an input was changed
+LOOKUPS = ("__getitem__", "index_select", "embedding")  # by name, as an exercise excludes them
 OPEN = object()  # one of several results of a mistake that says nothing about it
 # How PyTorch begins or ends a complaint about two devices: CUDA and XPU, then MPS.
 _DEVICES = re.compile(
@@ -82,11 +82,32 @@ def call_answer(answer: Callable, *inputs: Any) -> Any:
     return answer(*inputs)
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a run needs to know of its exercise; :class:`~attn_course.exercises.engine.exercise.Exercise` says more.
+
+    Args:
+        excluded: the names of the functions of PyTorch that an answer may not call.
+        says_excluded: the sentence for an answer that calls one of them.
+        wrong_answers: the ids of the wrong answers that belong to the exercise, whose results are kept.
+    """
+
+    name: str
+    right: Callable
+    use: Callable
+    result_names: tuple[str, ...]
+    accepts: Callable[..., bool] | None
+    float64: bool
+    excluded: tuple[str, ...]
+    says_excluded: str
+    wrong_answers: frozenset[int]
+
+
 class Run:
     """One answer on one trial, with its result and the expected result."""
 
-    def __init__(self, exercise: "Exercise", answer: Callable, trial: tuple, kept: dict, *, heard: bool) -> None:
-        self.exercise = exercise
+    def __init__(self, task: Task, answer: Callable, trial: tuple, kept: dict, *, heard: bool) -> None:
+        self.task = task
         self.seed, self.what, *self.inputs = trial
         self.answer = answer
         self._kept, self._made = kept, {}
@@ -96,9 +117,9 @@ class Run:
             self.found, self.error = self._attempt_in_time(answer, given)
         if "right" not in kept:
             given_too = copy_of(self.inputs)
-            expected, error = self._attempt(exercise.right, given_too)
+            expected, error = self._attempt(task.right, given_too)
             if error is not None:
-                raise RuntimeError(f"the right answer of check.{exercise.name} fails on {self.what!r}") from error
+                raise RuntimeError(f"the right answer of check.{task.name} fails on {self.what!r}") from error
             kept["right"] = without_graph(expected), list(map(identical, self.inputs, given_too))
         self.expected, stay = kept["right"]
         self.finds = "something else"  # where an input was changed
@@ -117,7 +138,7 @@ class Run:
 
         A result that the mistake leaves open is taken from the learner's answer.
         """
-        made = self._kept if id(wrong) in self.exercise._wrong_answers else self._made
+        made = self._kept if id(wrong) in self.task.wrong_answers else self._made
         if id(wrong) not in made:
             found, error = self._attempt(wrong, copy_of(self.inputs))
             if error is not None:  # without what it holds on to
@@ -136,26 +157,32 @@ class Run:
             return None, error
 
     def _use(self, answer: Callable, inputs: list) -> Any:
-        return self.exercise.use(answer, *inputs)
+        with self._exclusion(answer, inputs):
+            return self.task.use(answer, *inputs)
+
+    def _exclusion(self, answer: Callable, inputs: list) -> contextlib.AbstractContextManager:
+        """Refuse the functions that the exercise excludes to the learner's answer."""
+        is_free = not self.task.excluded or answer is self.task.right
+        return contextlib.nullcontext() if is_free else _Exclusion(self.task, inputs)
 
     def _differs(self, found: Any, expected: Any, tolerances: dict) -> bool:
-        return find_difference(found, expected, self.exercise.result_names, tolerances) is not None
+        return find_difference(found, expected, self.task.result_names, tolerances) is not None
 
     def _is_right(self) -> bool:
-        if self.exercise.accepts is None:
+        if self.task.accepts is None:
             if not self._differs(self.found, self.expected, LOOSE):
                 return True
-            as_float32 = not self.exercise.float64 and not self._differs(self.found, self.expected, LIKE_FLOAT32)
+            as_float32 = not self.task.float64 and not self._differs(self.found, self.expected, LIKE_FLOAT32)
             return as_float32 and bool(self.float32_text())
         try:
-            return bool(self.exercise.accepts(self.found, *self.inputs))
+            return bool(self.task.accepts(self.found, *self.inputs))
         except Exception:
             return False
 
     @property
     def is_rounded(self) -> bool:
         """Return whether a right float64 result has only the precision of float32."""
-        by_value = self.is_right and self.exercise.accepts is None
+        by_value = self.is_right and self.task.accepts is None
         return by_value and self._differs(self.found, self.expected, TOLERANCES)
 
     def float32_text(self) -> str:
@@ -168,7 +195,7 @@ class Run:
                 self._use(self.answer, copy_of(self.inputs))
         except _Float32Inside as inside:
             return (
-                f"In float64 {self.exercise.name} is right only to the precision of float32, because a tensor in your "
+                f"In float64 {self.task.name} is right only to the precision of float32, because a tensor in your "
                 "code is float32. Give new tensors the type of the inputs, as in torch.ones(3, dtype=x.dtype)."
                 f"{self._line_text(inside)}{self._tried_text()}"
             )
@@ -216,9 +243,9 @@ class Run:
 
     def _names(self) -> list[str]:
         """Return the names of the inputs in the right answer."""
-        target = self.exercise.right if self.exercise.use is call_answer else self.exercise.use
+        target = self.task.right if self.task.use is call_answer else self.task.use
         names = list(inspect.signature(target).parameters)
-        return names if self.exercise.use is call_answer else names[1:]
+        return names if self.task.use is call_answer else names[1:]
 
     def inputs_by_name(self) -> dict[str, Any]:
         return dict(zip(self._names(), self.inputs, strict=False))
@@ -252,7 +279,7 @@ class Run:
         device = default_device(torch.float64)
         if device.type != "cpu" and _DEVICES.search(str(self.error)):
             text = (
-                f"{self.exercise.name} mixes devices: the inputs are on {device}, but another tensor is not. "
+                f"{self.task.name} mixes devices: the inputs are on {device}, but another tensor is not. "
                 "Make new tensors on the device of the inputs, as in torch.ones(3, device=x.device). Do not use NumPy."
             )
         else:
@@ -263,22 +290,22 @@ class Run:
 
     def _what_stops(self) -> str:
         """Name what stops: the answer, or the object that it made, such as a layer."""
-        name, is_called = self.exercise.name, self.exercise.use is call_answer
+        name, is_called = self.task.name, self.task.use is call_answer
         at_once = is_called or isinstance(self.error, TypeError) or _line_of_answer(self.error, self.answer)
         return name if at_once else f"What {name} makes"
 
     def too_long_text(self) -> str:
         return (
-            f"Not right yet. {self.exercise.name} took longer than {SECONDS_A_TRIAL:g} seconds for one input and was "
+            f"Not right yet. {self.task.name} took longer than {SECONDS_A_TRIAL:g} seconds for one input and was "
             "stopped. If the answer has a while loop, its condition must become False at some point. A loop over "
             "single numbers can be slow; operations on whole tensors are faster."
             f"{self._line_text(self.error)}{self._tried_text()}"
         )
 
     def difference_text(self, says: str) -> str:
-        if self.exercise.accepts is not None:
+        if self.task.accepts is not None:
             return f"{says}\nReturned: {describe(self.found)}."
-        difference = find_difference(self.found, self.expected, self.exercise.result_names, LOOSE)
+        difference = find_difference(self.found, self.expected, self.task.result_names, LOOSE)
         return f"{says}\n{difference}{self._tried_text()}"
 
 
@@ -286,17 +313,17 @@ class GradientRun(Run):
     """The gradients of an answer whose values were right, by name, in one trial."""
 
     def __init__(self, run: Run) -> None:
-        self.exercise, self.answer = run.exercise, run.answer
+        self.task, self.answer = run.task, run.answer
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
         self._kept, self._made = run._kept.setdefault("gradients", {}), {}
-        rounded = run.is_rounded and not run.exercise.float64
+        rounded = run.is_rounded and not run.task.float64
         self.tolerances = GRADIENTS_OF_ROUNDED if rounded else GRADIENTS
         with contextlib.redirect_stdout(io.StringIO()):
             if "right" not in self._kept:
-                expected, error = self._attempt(self.exercise.right, copy_of(self.inputs))
+                expected, error = self._attempt(self.task.right, copy_of(self.inputs))
                 if error is not None:
                     raise RuntimeError(
-                        f"the gradient of check.{self.exercise.name}'s right answer fails on {self.what!r}"
+                        f"the gradient of check.{self.task.name}'s right answer fails on {self.what!r}"
                     ) from error
                 self._kept["right"] = expected
             self.expected = self._kept["right"]
@@ -311,7 +338,8 @@ class GradientRun(Run):
         given = [leaves[name] * 1 if name in leaves else value for name, value in zip(names, inputs, strict=False)]
         _layers = []
         try:
-            found = self.exercise.use(answer, *given)
+            with self._exclusion(answer, given):
+                found = self.task.use(answer, *given)
             leaves |= dict(_leaves(("", layer) for layer in _layers))
         finally:
             _layers = None
@@ -366,6 +394,24 @@ def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
         elif isinstance(value, nn.Module):
             for inner, parameter in value.named_parameters():
                 yield f"{name}.{inner}".lstrip("."), parameter
+
+
+class _Exclusion(TorchFunctionMode):
+    """Refuse the functions that a task excludes; a lookup only where it reads an input of floating-point numbers."""
+
+    def __init__(self, task: Task, inputs: list) -> None:
+        super().__init__()
+        self.task = task
+        self.given = {id(t) for t in tensors_of(inputs) if t.is_floating_point()}
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in self.task.excluded and (name not in LOOKUPS or any(map(self._is_given, args))):
+            raise AnswerError(self.task.says_excluded, EXCLUDED)
+        return func(*args, **(kwargs or {}))
+
+    def _is_given(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and (id(value) in self.given or id(value._base) in self.given)
 
 
 class _Float32Inside(BaseException):

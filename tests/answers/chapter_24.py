@@ -1,0 +1,735 @@
+"""Answers to the exercises of chapter 24."""
+
+import contextlib
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import attn_course
+from answers import right, unnamed, wrong
+from attn_course import attention, softmax
+from attn_course.ports.burn import from_burn_mask
+
+# -- stable_quiet -----------------------------------------------------------------------------------
+
+
+@wrong("percents lost in half precision")
+def stable_quiet(x, dim=-1):
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return (x - torch.cat([x, zero], dim).logsumexp(dim, keepdim=True)).exp()
+
+
+@right
+def stable_quiet(x, dim=-1):
+    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 1, x.size(dim))
+
+
+@right
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
+
+
+@wrong("one stays one")
+def stable_quiet(x, dim=-1):
+    e = torch.exp(x - x.max(dim, keepdim=True)[0])
+    return e / (e.sum(dim, keepdim=True) + 1.0)
+
+
+@wrong("zero shifted the wrong way")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(m) + e.sum(dim, keepdim=True))
+
+
+@wrong("one maximum for all")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max()).detach()
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
+
+
+@wrong("first column cut off")
+def stable_quiet(x, dim=-1):  # the zero in front, cut off behind
+    zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, x.size(dim))
+
+
+@wrong("softmax over a fixed axis")
+def stable_quiet(x, dim=-1):  # the zero on the last axis, the softmax over dim
+    return torch.softmax(F.pad(x, (0, 1)), dim)[..., :-1]
+
+
+@wrong("softmax overflows")
+def stable_quiet(x, dim=-1):  # the largest in size is no maximum
+    m = x.detach().abs().amax(dim, keepdim=True)
+    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
+
+
+@wrong("nan in empty rows")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True)
+    e = torch.exp(x - m)
+    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
+
+
+@wrong("nan in the gradient")
+def stable_quiet(x, dim=-1):
+    logsumexp = torch.logaddexp(torch.logsumexp(x.float(), dim, keepdim=True), torch.zeros((), device=x.device))
+    return torch.exp(x.double() - logsumexp).to(x.dtype)
+
+
+@right
+def stable_quiet(x, dim=-1):  # in float32, whatever comes in
+    y = x.float()
+    largest = y.detach().amax(dim, keepdim=True).clamp(min=0)
+    shifted = torch.exp(y - largest)
+    return (shifted / (torch.exp(-largest) + shifted.sum(dim, keepdim=True))).to(x)
+
+
+@wrong("zero left out of the maximum")
+def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is infinite where all scores are low
+    m = x.max(dim, keepdim=True)[0]
+    e = torch.exp(x - m)
+    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
+
+
+@wrong("changes its input")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    x -= m
+    return x.exp() / ((-m).exp() + x.exp().sum(dim, keepdim=True))
+
+
+@wrong("scores cut off")
+def stable_quiet(x, dim=-1):
+    exponentials = torch.exp(torch.clamp(x, max=50.0))
+    return exponentials / (exponentials.sum(dim, keepdim=True) + 1)
+
+
+@wrong("something added to the sum")
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True) + 0.02)
+
+
+# -- course_mask ------------------------------------------------------------------------------------
+
+
+@right
+def course_mask(mask_pad, mask_attn):
+    hidden = None
+    for mask in (None if mask_pad is None else mask_pad.unsqueeze(1), mask_attn):
+        if mask is not None:
+            hidden = mask if hidden is None else hidden | mask
+    return hidden.logical_not()
+
+
+@right
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None:
+        return mask_pad.unsqueeze(-2) == 0
+    if mask_pad is None:
+        return mask_attn == False  # noqa: E712
+    T = mask_attn.size(1)
+    return torch.stack([~mask_attn[:, t] & ~mask_pad for t in range(T)], dim=1)
+
+
+@wrong("numbers instead of booleans")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return 1 - mask_attn.long()
+    padding = 1 - mask_pad.long()[:, None]
+    return padding if mask_attn is None else padding * (1 - mask_attn.long())
+
+
+@wrong("numbers to add")
+def course_mask(mask_pad, mask_attn):
+    visible = from_burn_mask(mask_attn, mask_pad)
+    return torch.zeros(visible.shape).masked_fill(~visible, -math.inf)
+
+
+@wrong("changes its input")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return mask_attn.logical_not_()
+    padding = mask_pad.logical_not_()[:, None]
+    return padding if mask_attn is None else padding & ~mask_attn
+
+
+@wrong("stretched to a square")
+def course_mask(mask_pad, mask_attn):
+    mask = from_burn_mask(mask_attn, mask_pad)
+    return mask.expand(-1, mask.size(2), -1) if mask_attn is None else mask
+
+
+@wrong("an axis of heads")
+def course_mask(mask_pad, mask_attn):
+    return from_burn_mask(mask_attn, mask_pad).unsqueeze(1)
+
+
+@wrong("right at one end only")  # the pads' rows for the keys' where there are both masks, and right with one
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None, :]
+    return ~mask_pad[:, :, None] & ~mask_attn
+
+
+# -- tells_quiet ------------------------------------------------------------------------------------
+
+
+def _reference(x, dim):
+    zero = torch.zeros_like(x.select(dim, 0)).unsqueeze(dim)
+    return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 1, x.size(dim))
+
+
+def _inputs():
+    x = torch.linspace(-9, 9, 15).view(3, 5)
+    empty = torch.cat([x, torch.full((1, 5), -math.inf)])
+    return [x, x - 10, 30 * x, empty]
+
+
+def _same(a, b):
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def _agrees(fn, inputs, dims=(0, 1), gradient=True, same=_same):
+    for x in inputs:
+        for dim in dims:
+            mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+            out, expected = fn(mine, dim), _reference(theirs, dim)
+            if out.shape != expected.shape or not same(out, expected):
+                return False
+            if gradient:
+                upstream = torch.linspace(0, 1, x.numel()).view_as(x)
+                out.backward(upstream)
+                expected.backward(upstream)
+                if not _same(mine.grad, theirs.grad):
+                    return False
+    return True
+
+
+def _tries(fn, *inputs, **how):
+    try:
+        return _agrees(fn, *inputs, **how)
+    except Exception:
+        return False
+
+
+@right
+def tells_quiet(fn):
+    return _tries(fn, _inputs())
+
+
+@right
+def tells_quiet(fn):  # gradcheck on hand-picked scores, then numbers
+    x = torch.tensor([[-8.0, 1.0, 7.0], [0.0, -3.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    empty = torch.full((2, 3), -math.inf, requires_grad=True)
+    try:
+        ok = all(_same(fn(y, d), _reference(y, d)) for y in (x, empty, 1000 * x.detach()) for d in (0, 1))
+        fn(empty, -1).square().sum().backward()
+        return ok and bool(empty.grad.isfinite().all()) and torch.autograd.gradcheck(lambda y: fn(y, 0), (x,))
+    except Exception:
+        return False
+
+
+@wrong("accepts everything")
+def tells_quiet(fn):
+    with contextlib.suppress(Exception):
+        fn(torch.randn(3, 5), -1)
+    return True
+
+
+@wrong("accepts the plain softmax")
+def tells_quiet(fn):  # Burn's own numbers
+    x = torch.tensor([[1.0, 7.0], [13.0, -3.0]])
+    try:
+        return torch.allclose(fn(x, 1), torch.tensor([[2.47e-3, 9.975e-1], [1.0, 1.1254e-7]]), rtol=0.005)
+    except Exception:
+        return False
+
+
+@wrong("accepts that of 2023")
+def tells_quiet(fn):
+    try:
+        w = fn(torch.randn(3, 5), -1)
+        return bool((w.sum(-1) < 0.999).all() and (w > 0).all())
+    except Exception:
+        return False
+
+
+@wrong("no large scores")
+def tells_quiet(fn):
+    return _tries(fn, _inputs()[:2])
+
+
+@wrong("too strict")
+def tells_quiet(fn):
+    def same(a, b):
+        return torch.equal(a, b)
+
+    try:
+        x = 3 * torch.randn(5, 7)
+        return torch.equal(fn(x, -1), attn_course.quiet_softmax(x)) and _agrees(fn, _inputs())
+    except Exception:
+        return False
+
+
+@wrong("no empty row")
+def tells_quiet(fn):
+    return _tries(fn, _inputs()[:3])
+
+
+@wrong("one axis only")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), dims=(-1,))
+
+
+@wrong("no gradient asked for")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), gradient=False)
+
+
+@wrong("too loose")
+def tells_quiet(fn):
+    return _tries(fn, _inputs(), same=lambda a, b: torch.allclose(a, b, atol=0.3), gradient=False)
+
+
+@wrong("an error counts as right")
+def tells_quiet(fn):
+    with contextlib.suppress(Exception):
+        return _agrees(fn, _inputs())
+    return True
+
+
+@wrong("measures something else")
+def tells_quiet(fn):
+    try:
+        return all(_same(fn(x, -1), attn_course.ports.burn.burn_quiet_softmax_2023(x)) for x in _inputs()[:2])
+    except Exception:
+        return False
+
+
+# -- attend_with_sinks ------------------------------------------------------------------------------
+
+
+@right
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * q.size(-1) ** -0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf)
+    s = sinks.view(1, -1, 1, 1)
+    m = torch.maximum(scores.amax(-1, keepdim=True), s)
+    e = torch.exp(scores - m)
+    weights = e / (e.sum(-1, keepdim=True) + torch.exp(s - m))
+    return torch.einsum("bhts,bhsd->bhtd", weights, v), weights
+
+
+@right
+def attend_with_sinks(q, k, v, sinks, mask=None):  # one more key, a column of ones in the queries
+    weights = attention(q, k, v, mask)[1]
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = weights * torch.sigmoid(scores.logsumexp(-1, keepdim=True) - sinks[:, None, None])
+    return weights @ v, weights
+
+
+@wrong("sinks ignored")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1)) + sinks[:, None, None]
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores)
+    return weights @ v, weights
+
+
+@wrong("renormalised")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    _, weights = attention(q, k, v, mask, sink=sinks)
+    weights = weights / weights.sum(-1, keepdim=True)
+    return weights @ v, weights
+
+
+@wrong("sink not exponentiated")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    e = scores.exp()
+    weights = e / (e.sum(-1, keepdim=True) + sinks.view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("one stays one")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
+    return weights @ v, weights
+
+
+@wrong("softmax overflows")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.exp() / (scores.exp().sum(-1, keepdim=True) + sinks.exp()[:, None, None])
+    return weights @ v, weights
+
+
+@wrong("one sink for each query")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("sink's weight returned")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)
+    return weights[..., :-1] @ v, weights
+
+
+@wrong("first column cut off")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., 1:]
+    return weights @ v, weights
+
+
+@wrong("mask after the softmax")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    column = sinks.view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    weights = torch.cat([column, scores], dim=-1).softmax(dim=-1)[..., 1:]
+    if mask is not None:
+        weights = weights * mask
+    return weights @ v, weights
+
+
+@wrong("no gradient")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist(), dtype=q.dtype, device=q.device))
+
+
+@wrong("sink hidden by the mask")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
+    both = torch.cat([scores, column], -1)
+    if mask is not None:
+        both = both.masked_fill(~F.pad(mask, (0, 1)), -math.inf)
+    weights = both.softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+@wrong("sink with a value")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(-1)
+    out = weights @ torch.cat([v, torch.ones_like(v[:, :, :1])], dim=2)
+    return out, weights[..., :-1]
+
+
+@wrong("maximum without the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    m = scores.detach().amax(dim=-1, keepdim=True)
+    m = torch.where(m.isinf(), 0.0, m)
+    e = (scores - m).exp()
+    weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[None, :, None, None] - m).exp())
+    return weights @ v, weights
+
+
+def _keys_and_sinks(q, k, mask):
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / math.sqrt(q.shape[-1])
+    return scores if mask is None else torch.where(mask, scores, -math.inf)
+
+
+@wrong("nan in empty rows")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = _keys_and_sinks(q, k, mask)
+    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
+    if mask is not None:
+        column = column.masked_fill(~mask.any(-1, keepdim=True), -math.inf)
+    weights = torch.cat([column, scores], dim=-1).softmax(-1)[..., 1:]
+    return weights @ v, weights
+
+
+# -- More mistakes, by exercise -------------------------------------------------------------------------
+
+
+@wrong("another default")
+def stable_quiet(x, dim=0):
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+@unnamed("an axis counted from the end is refused")
+def stable_quiet(x, dim=-1):
+    if dim < -1:
+        raise ValueError(dim)
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
+
+
+@wrong("places missing")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None or not mask_attn.any():
+        return ~mask_pad[:, None]
+    return ~mask_attn if mask_pad is None else ~mask_attn & ~mask_pad[:, None]
+
+
+def _beside_sinks(scores, v, sinks):
+    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("nan wherever a mask lets through: 0 times infinity")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores + (~mask) * -math.inf
+    return _beside_sinks(scores, v, sinks)
+
+
+@wrong("another default")
+def attend_with_sinks(q, k, v, sinks, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return _beside_sinks(scores, v, sinks)
+
+
+def _by_appending(x, dim):
+    padded = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+    return torch.softmax(padded, dim).narrow(dim, 0, x.size(dim))
+
+
+def _scores_of_all_kinds():
+    x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    x[1], x[2], x[3] = -8.0, 200 * x[2], -math.inf
+    return x
+
+
+@wrong("sinks dealt out in turns")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    column = sinks.repeat(scores[..., 0].numel() // len(sinks)).reshape(*scores.shape[:-1], 1)
+    weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+# -- Still more answers, by exercise --------------------------------------------------------------------
+
+
+@wrong("empty rows along the last axis only")
+def stable_quiet(x, dim=-1):
+    empty = (x == -math.inf).all(-1, keepdim=True)
+    safe = x.masked_fill(empty, 0)
+    m = safe.detach().amax(dim, keepdim=True)
+    e = (safe - m).exp()
+    return (e / ((-m).exp() + e.sum(dim, keepdim=True))).masked_fill(empty, 0)
+
+
+@unnamed("weights in empty rows")
+def stable_quiet(x, dim=-1):
+    return _by_appending(x.clamp(min=-10), dim)
+
+
+@wrong("low scores lost in half precision")
+def stable_quiet(x, dim=-1):  # the second try of section 24.7, its nan mended
+    m = x.detach().amax(dim, keepdim=True)
+    m = m.masked_fill(m == -math.inf, 0)
+    e = (x - m).exp()
+    return e / ((-m).exp() + e.sum(dim, keepdim=True))
+
+
+@unnamed("small weights set to 0")
+def stable_quiet(x, dim=-1):
+    weights = _by_appending(x, dim)
+    return weights.masked_fill(weights < 6e-5, 0)
+
+
+@wrong("padding taken to be at the end")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is not None:
+        return ~(mask_attn | mask_pad[:, None])
+    lengths = (~mask_pad).sum(dim=1)
+    return (torch.arange(mask_pad.size(1), device=mask_pad.device) < lengths[:, None])[:, None]
+
+
+@wrong("empty rows shown")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is not None and mask_pad is not None:
+        return ~mask_pad[:, None] & ~mask_attn
+    seen = ~mask_attn if mask_pad is None else ~mask_pad[:, None]
+    return seen | ~seen.any(dim=-1, keepdim=True)
+
+
+@wrong("True too often")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None]
+    return ~(mask_pad & ~mask_pad.all(dim=-1, keepdim=True))[:, None] & ~mask_attn
+
+
+@unnamed("without padding it counts on the other mask")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None or not mask_pad.any():
+        return ~mask_attn
+    return ~mask_pad[:, None] if mask_attn is None else ~(mask_pad[:, None] | mask_attn)
+
+
+def _compares(fn, scores, dims=(0, 1), total=lambda w: w.square().sum(), *, catches=Exception):
+    """Whether weights and gradients are right for each of the scores along each axis."""
+    try:
+        for x in scores:
+            for dim in dims:
+                a, b = (x.clone().requires_grad_() for _ in range(2))
+                found, wanted = fn(a, dim), _by_appending(b, dim)
+                total(found).backward()
+                total(wanted).backward()
+                if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-7):
+                    return False
+                if not torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-6):
+                    return False
+    except catches:
+        return False
+    return True
+
+
+@right
+def tells_quiet(fn):
+    return np.bool_(_compares(fn, [_scores_of_all_kinds()]))
+
+
+@unnamed("1 for True")
+def tells_quiet(fn):
+    return int(_compares(fn, [_scores_of_all_kinds()]))
+
+
+def _small_and_empty():
+    x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    x[1], x[3] = -8.0, -math.inf
+    return x
+
+
+@wrong("large scores not compared")
+def tells_quiet(fn):
+    try:
+        steep = torch.tensor([[-300.0, 2.0, 300.0], [1.0, -300.0, 0.0]])
+        is_finite = bool(fn(200 * steep, -1).isfinite().all() and fn(steep, -1).isfinite().all())
+        return is_finite and _compares(fn, [_small_and_empty()])
+    except Exception:
+        return False
+
+
+@wrong("empty rows not compared")
+def tells_quiet(fn):
+    try:
+        empty = torch.full((3, 5), -math.inf, requires_grad=True)
+        weights = fn(empty, -1)
+        weights.square().sum().backward()
+        if weights.isnan().any() or empty.grad.isnan().any():
+            return False
+    except Exception:
+        return False
+    x = _scores_of_all_kinds()
+    x[3] = 1.0
+    return _compares(fn, [x])
+
+
+@wrong("gradients compared in their sum")
+def tells_quiet(fn):
+    return _compares(fn, [_scores_of_all_kinds()], total=torch.sum)
+
+
+@wrong("maximum of hidden scores")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    column = sinks[:, None, None]
+    m = torch.maximum(scores.amax(-1, keepdim=True), column).detach()
+    e = torch.exp(scores - m)
+    if mask is not None:
+        e = e * mask
+    weights = e / (e.sum(-1, keepdim=True) + torch.exp(column - m))
+    return weights @ v, weights
+
+
+@unnamed("a mask with one column has no place for the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    both = torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:-1], 1)], dim=-1)
+    if mask is not None:
+        both = both.masked_fill(~F.pad(mask, (0, 1), value=True), -math.inf)
+    weights = both.softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("a padding mask has no place for the sink")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    both = torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:-1], 1)], dim=-1)
+    if mask is not None:
+        always = torch.ones(*mask.shape[:-2], q.size(2), 1, dtype=torch.bool, device=mask.device)
+        both = torch.where(torch.cat([mask, always], dim=-1), both, -math.inf)
+    weights = both.softmax(dim=-1)[..., :-1]
+    return weights @ v, weights
+
+
+@unnamed("views of exchanged axes")
+def attend_with_sinks(q, k, v, sinks, mask=None):
+    B, H, T, D = q.shape
+    scores = q.view(B * H, T, D) @ k.reshape(B * H, -1, D).mT / math.sqrt(D)
+    scores = scores.view(B, H, T, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return _beside_sinks(scores, v, sinks)
+
+
+@wrong("softmax over a fixed axis")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    exponentials = (x - m).exp()
+    return exponentials / ((-m).exp() + exponentials.sum(-1, keepdim=True))
+
+
+@wrong("softmax over a fixed axis")
+def stable_quiet(x, dim=-1):
+    m = x.detach().amax(-1, keepdim=True).clamp(min=0)
+    exponentials = (x - m).exp()
+    return exponentials / ((-m).exp() + exponentials.sum(dim, keepdim=True))

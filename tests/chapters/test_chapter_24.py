@@ -1,0 +1,178 @@
+"""Chapter 24: what the notebook says about Burn's attention and about quiet softmaxes, checked in double precision."""
+
+import math
+
+import pytest
+import torch
+from read_chapters import code_cells, definitions, solution
+
+from attn_course import attention, fused_attention, make_causal_mask, make_padding_mask, quiet_softmax, softmax
+from attn_course.ports.burn import burn_quiet_softmax, burn_quiet_softmax_2023, from_burn_mask
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    """The functions that the notebook defines before its exercises."""
+    return definitions("24")
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def by_definition(x, sink=0.0, dim=-1):
+    column = torch.full_like(x.narrow(dim, 0, 1), sink)
+    return torch.softmax(torch.cat([x, column], dim), dim).narrow(dim, 0, x.size(dim))
+
+
+def printed(part):
+    """The outputs of the code cells whose source contains a text."""
+    return "".join(o.get("text", "") for c in code_cells("24") if part in c.source for o in c.outputs)
+
+
+# -- What is calculated on paper ---------------------------------------------------------------------
+
+
+def test_one_and_seven_give_what_you_work_out_by_hand(chapter):
+    expected = torch.tensor([math.e, math.exp(7)]) / (1 + math.e + math.exp(7))
+    for name in ("quiet_by_formula", "quiet_second_try", "quiet_softmax"):
+        torch.testing.assert_close(chapter[name](torch.tensor([1.0, 7.0])), expected)
+    assert "0.0012, 0.4994" in printed("burn_quiet_softmax_2023(torch.tensor([1.0, 7.0]))")
+    assert expected.tolist() == pytest.approx([0.0025, 0.9966], abs=5e-5)
+
+
+def test_the_softmax_of_the_tutorial_is_that_of_the_pocket_calculator():
+    found = torch.tensor([1.0, 2.0, 0.5]).softmax(0).tolist()
+    assert [round(x, 2) for x in found] == [0.23, 0.63, 0.14]
+
+
+def test_the_average_weight_under_dropout_on_scores_is_that_of_exercise_4():
+    p, scores = 0.1, torch.tensor([2.0, 0.0, -4.0], dtype=torch.float64)
+    kept = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3).double()
+    probability = torch.where(kept == 1, 1 - p, p).double().prod(-1)
+    weights = (kept / (1 - p) * scores).softmax(-1)
+    third_alone = weights[(kept == torch.tensor([1.0, 1.0, 0.0])).all(-1)][0, 2]
+    assert third_alone.item() == pytest.approx(0.09, abs=0.002)
+    assert p * third_alone.item() == pytest.approx(0.009, abs=5e-4)
+    assert (probability @ weights)[2].item() == pytest.approx(0.0128, abs=5e-5)
+    assert softmax(scores)[2].item() == pytest.approx(0.0022, abs=5e-5)
+
+
+# -- Quiet softmaxes ---------------------------------------------------------------------------------
+
+
+def test_the_first_try_is_burns_of_2023_and_the_second_that_of_2025(chapter):
+    x = 10 * random(7, 5)
+    assert_same(chapter["quiet_first_try"](x), burn_quiet_softmax_2023(x))
+    assert_same(chapter["quiet_second_try"](x), burn_quiet_softmax(x))
+    assert_same(chapter["quiet_softmax"](x), by_definition(x))
+
+
+@pytest.mark.parametrize("level", [-30.0, 0.0, 30.0])
+def test_the_version_of_2023_gives_four_equal_scores_the_same_total_at_every_height(level):
+    assert burn_quiet_softmax_2023(torch.full((4,), level)).sum().item() == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_third_way_survives_200_and_an_empty_row(chapter, dtype):
+    x = torch.cat([200 * random(11, 7), torch.full((1, 7), -math.inf)]).to(dtype)
+    found = chapter["quiet_softmax"](x)
+    torch.testing.assert_close(found, by_definition(x.double()).to(dtype), rtol=4 * torch.finfo(dtype).eps, atol=1e-6)
+    assert not found[-1].any()
+    for dim in (0, 1):
+        assert_same(chapter["quiet_softmax"](x.double(), dim), quiet_softmax(x.double(), dim))
+
+
+def test_burns_test_passes_for_the_plain_softmax_and_would_have_failed_for_the_bug(chapter):
+    theirs = torch.tensor([[2.47e-3, 9.975e-1], [1.0, 1.1254e-7]])
+    x = torch.tensor([[1.0, 7.0], [13.0, -3.0]])
+    # Its expectation is the plain softmax's, to the digits given.
+    torch.testing.assert_close(softmax(x), theirs, rtol=2e-3, atol=0)
+    passed = {
+        name: torch.allclose(fn(x, -1), theirs, rtol=0.005, atol=0)
+        for name, fn in {"plain": softmax, "2023": burn_quiet_softmax_2023, "ours": quiet_softmax}.items()
+    }
+    assert passed == {"plain": True, "2023": False, "ours": True}
+
+
+def test_is_quiet_softmax_rejects_three_functions_and_accepts_ours(chapter):
+    is_quiet = chapter["is_quiet_softmax"]
+    assert [bool(is_quiet(fn)) for fn in (torch.softmax, burn_quiet_softmax_2023, burn_quiet_softmax)] == [False] * 3
+    assert is_quiet(quiet_softmax)
+    assert is_quiet(chapter["quiet_softmax"])
+
+
+def test_is_quiet_softmax_accepts_what_the_text_says_that_it_cannot_see(chapter):
+    def last_axis_only(x, dim):
+        return quiet_softmax(x, -1)
+
+    def without_gradient(x, dim):
+        return quiet_softmax(x, dim).detach()
+
+    assert all(chapter["is_quiet_softmax"](fn) for fn in (last_axis_only, without_gradient))
+
+
+def test_a_denominator_that_is_a_constant_gives_right_weights_and_a_wrong_gradient(chapter):
+    x = random(3, 5).requires_grad_()
+    constant = chapter["quiet_by_a_constant"]
+    assert_same(constant(x), by_definition(x))
+    assert not torch.autograd.gradcheck(constant, x, raise_exception=False)
+    for name in ("quiet_by_formula", "quiet_softmax"):
+        assert torch.autograd.gradcheck(chapter[name], x)
+
+
+def test_multiplying_by_the_share_of_the_kernels_sums_is_right_forward_and_wrong_backward():
+    q, k, v = (random(1, 2, 5, 4, seed=n).requires_grad_() for n in range(3))
+
+    def multiply(q, k, v):
+        out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+        Z = log_sum.exp()[..., None]
+        return out * Z / (1 + Z)
+
+    assert_same(multiply(q, k, v), attention(q, k, v, sink=0.0)[0])
+    assert not torch.autograd.gradcheck(multiply, (q, k, v), raise_exception=False)
+    assert torch.autograd.gradcheck(lambda *x: fused_attention(*x, sink=0.0), (q, k, v))
+
+
+# -- Exercises ---------------------------------------------------------------------------------------
+
+
+def test_solution_1_is_quiet_on_every_axis():
+    stable_quiet = solution("24", 1)["stable_quiet"]
+    x = 40 * random(2, 3, 5)
+    for dim in (0, 1, 2, -1):
+        assert_same(stable_quiet(x, dim), by_definition(x, dim=dim))
+
+
+def test_solution_2_joins_the_masks_of_burn():
+    course_mask = solution("24", 2)["course_mask"]
+    pad = torch.rand(2, 7, generator=torch.Generator().manual_seed(0)) < 0.4
+    attn = torch.rand(2, 5, 7, generator=torch.Generator().manual_seed(1)) < 0.4
+    for given in ((pad, None), (None, attn), (pad, attn)):
+        assert torch.equal(course_mask(*given), from_burn_mask(given[1], given[0]))
+
+
+def test_solution_3_tells_right_from_wrong():
+    tells_quiet = solution("24", 3)["tells_quiet"]
+    assert tells_quiet(quiet_softmax) is True
+    for fn in (torch.softmax, burn_quiet_softmax, burn_quiet_softmax_2023, lambda x, dim: 1 / 0):
+        assert tells_quiet(fn) is False
+
+
+def test_solution_5_is_attention_with_sinks():
+    attend_with_sinks = solution("24", 5)["attend_with_sinks"]
+    q, k, v = random(2, 3, 5, 4), random(2, 3, 7, 4, seed=1), random(2, 3, 7, 2, seed=2)
+    sinks, mask = random(3, seed=3), make_causal_mask(5, 7) & make_padding_mask([7, 3], 7)[:, None]
+    mask = mask.clone()
+    mask[1, 0, 2] = False
+    out, weights = attend_with_sinks(q, k, v, sinks, mask)
+    scores = (q @ k.mT / 2).masked_fill(~mask, -math.inf)
+    for head in range(3):
+        assert_same(weights[:, head], by_definition(scores[:, head], sinks[head].item()))
+    assert_same(out, weights @ v)
+    assert not out[1, :, 2].any()
+    assert torch.autograd.gradcheck(lambda s: attend_with_sinks(q, k, v, s, mask), (sinks.requires_grad_(),))
