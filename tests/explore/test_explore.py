@@ -536,15 +536,15 @@ def test_a_slip_is_an_error_only_where_lengths_differ(shown):
     tab = shown(einsum())
     for value in ("td", "t"):
         part(tab, "einsum").locator(f"input[value={value}]").check()
-    wait_for(tab, "einsum", f"PyTorch refuses: {refused['t']}.")
+    wait_for(tab, "einsum", f"PyTorch raises an error: {refused['t']}.")
     part(tab, "einsum").locator("input[value=few]").check()
-    wait_for(tab, "einsum", "d disappears: it is summed over. The result has 2 numbers. Query i met key i alone.")
+    wait_for(tab, "einsum", "d disappears: it is summed over. The result has 2 numbers. Query i met only key i.")
     expected = torch.einsum("td,td->t", q, k[:2]).tolist()
     assert numbers(part(tab, "einsum").locator(".result td")) == expected
     part(tab, "einsum").locator("input[value=ts]").check()
-    wait_for(tab, "einsum", f"PyTorch refuses: {refused['ts']}.")
+    wait_for(tab, "einsum", f"PyTorch raises an error: {refused['ts']}.")
     part(tab, "einsum").locator("input[value=all]").check()  # two things are wrong, and PyTorch says the first
-    wait_for(tab, "einsum", f"PyTorch refuses: {refused['ts']}.")
+    wait_for(tab, "einsum", f"PyTorch raises an error: {refused['ts']}.")
 
 
 @pytest.mark.parametrize(("pairs", "base"), [(1, 7.0), (2, 16.0), (4, 10_000.0)])
@@ -649,10 +649,12 @@ def test_tiles_add_up_to_attention(shown, T, S, size, back, causal):
     )
     eye, scores = torch.eye(S, dtype=torch.float64), powers.log() * math.sqrt(S)
     out, log_sum = attend_block(scores, eye, values[:, None], mask)
-    found = {name: torch.tensor([state[name] for state in states]).double() for name in ("largest", "total", "mix")}
-    torch.testing.assert_close(found["mix"] / found["total"], out[:, 0])
-    torch.testing.assert_close(found["largest"] + found["total"].log(), log_sum)
-    torch.testing.assert_close(found["largest"], powers.log().masked_fill(~mask, -math.inf).amax(-1))
+    found = {
+        name: torch.tensor([state[name] for state in states]).double() for name in ("maximum", "total", "weightedSum")
+    }
+    torch.testing.assert_close(found["weightedSum"] / found["total"], out[:, 0])
+    torch.testing.assert_close(found["maximum"] + found["total"].log(), log_sum)
+    torch.testing.assert_close(found["maximum"], powers.log().masked_fill(~mask, -math.inf).amax(-1))
 
 
 def test_contexts_without_learned_numbers_are_attentions(compute):
@@ -744,12 +746,12 @@ def test_the_answer_comes_after_the_guess_and_the_look(shown):
     wait_for(tab, "query_key_value", "You changed the length of the query")
     assert not told.is_visible()
     tab.get_by_role("button", name="Start again").click()
-    tab.get_by_label("Anywhere: a longer query fetches more.").check()
+    tab.get_by_label("Anywhere, because a longer query makes larger scores.").check()
     assert part(tab, "query_key_value").locator(".task").is_visible()
     wait_for(tab, "query_key_value", "the context is")
     slide(tab, "Length of the query", 1.5)
     told.wait_for()
-    assert told.inner_text().startswith("Not what you guessed. A query fetches nothing itself.")
+    assert told.inner_text().startswith("Not what you guessed. Queries and keys decide only the weights.")
 
 
 def grid(tab, index):
@@ -790,7 +792,7 @@ def test_a_mask_is_painted_by_mouse_and_by_keys(shown):
     tab.mouse.down()
     cells.nth(3).hover()
     tab.mouse.up()
-    wait_for(tab, "mask", "The mask lets somebody look ahead.")
+    wait_for(tab, "mask", "At least one query may attend to a later token.")
     painted = start.copy()
     painted[1] = painted[3] = True
     assert [a for i, a in enumerate(filled(tab)) if i != 2] == [a for i, a in enumerate(painted) if i != 2]
@@ -799,7 +801,7 @@ def test_a_mask_is_painted_by_mouse_and_by_keys(shown):
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("Space")
-    wait_for(tab, "mask", "The mask lets nobody look ahead.")
+    wait_for(tab, "mask", "No query may attend to a later token.")
     start[6] = False
     assert filled(tab) == start
     assert cells.nth(6).get_attribute("aria-label") == "journey at journey: False"
@@ -810,7 +812,9 @@ def test_the_tables_show_weights_and_leaks(shown, when):
     tab = shown(mask())
     part(tab, "mask").locator(f"input[value={when}]").check()
     tab.get_by_role("button", name="window of 2").click()
-    wait_for(tab, "mask", "have a weight of 0 and still a say" if when == "after" else "No hidden key has a say.")
+    wait_for(
+        tab, "mask", "a weight of 0 and still an influence" if when == "after" else "No hidden key has an influence."
+    )
     allowed, scores = MASKS["window"], SCORES.double()
     kept = torch.softmax(scores if when == "after" else scores.masked_fill(~allowed, -math.inf), -1) * allowed
     assert numbers(grid(tab, 1).get_by_role("gridcell")) == pytest.approx(kept.flatten().tolist(), abs=0.006)
@@ -824,7 +828,7 @@ def test_a_shift_leaves_the_softmax_and_breaks_the_naive_one(shown):
     before = numbers(bars)
     assert before == pytest.approx(torch.softmax(SCORES[0], -1).tolist(), abs=6e-5)
     slide(tab, "Added to all scores", 100)
-    wait_for(tab, "softmax", "Without the maximum: NaN.")
+    wait_for(tab, "softmax", "Without subtracting the maximum, the weights are NaN.")
     assert numbers(bars) == before
     assert "NaN" in part(tab, "softmax").locator(".naive").all_inner_texts()
 
@@ -861,26 +865,24 @@ def test_view_takes_one_step_and_mixes_the_heads(shown):
     tab = shown(split_heads())
     tab.get_by_label("view(2, 3, 2)").check()
     tab.get_by_role("button", name="Next step").click()
-    wait_for(
-        tab, "split_heads", "Row 0 of head 1 holds 12 and 13. 4 of 12 numbers are in a head that does not own them."
-    )
+    wait_for(tab, "split_heads", "Row 0 of head 1 contains 12 and 13. 4 of 12 numbers are in the wrong head.")
     assert part(tab, "split_heads").locator(".astray").all_text_contents() == ["2", "3", "20", "21"]
     tab.get_by_label("cut, then transpose").check()
     wait_for(tab, "split_heads", "Each row is cut into pieces")
     tab.get_by_role("button", name="Next step").click()
-    wait_for(tab, "split_heads", "Row 0 of head 1 holds 2 and 3. Every number is in the head that owns its column.")
+    wait_for(tab, "split_heads", "Row 0 of head 1 contains 2 and 3. Every number is in the right head.")
 
 
 def test_one_head_divides_its_weight_and_two_heads_do_not(shown):
     tab = shown(shared_head())
     slide(tab, "First head: weight of dog", 0.75)
-    wait_for(tab, "shared_head", "Off by 0.75 for the dog and 2.25 for the cat, together 3.00.")
+    wait_for(tab, "shared_head", "Off by 0.75 for the dog and by 2.25 for the cat, and the sum is 3.00.")
     slide(tab, "Numbers that one head reports", 3)
-    wait_for(tab, "shared_head", "Its 3 numbers have one row of weights")
-    tab.get_by_role("radio", name="two").check()
+    wait_for(tab, "shared_head", "Its 3 numbers use the same row of weights")
+    tab.get_by_role("radio", name="two", exact=True).check()
     slide(tab, "First head: weight of dog", 0)
     slide(tab, "Second head: weight of dog", 1)
-    wait_for(tab, "shared_head", "Off by 0.00 for the dog and 0.00 for the cat, together 0.00.")
+    wait_for(tab, "shared_head", "Off by 0.00 for the dog and by 0.00 for the cat, and the sum is 0.00.")
 
 
 @pytest.mark.parametrize(
@@ -893,7 +895,7 @@ def test_width_and_scale_decide_how_soft_rows_are_and_what_comes_back(shown, by,
     part(tab, "scale").locator(f"input[value={from_}]").check()
     weights = torch.softmax(factor * ROWS.double(), -1)
     sure = (weights.amax(-1) > 0.99).sum().item()
-    wait_for(tab, "scale", f"At width 256, {sure} of 40 rows give nearly everything to one token")
+    wait_for(tab, "scale", f"At width 256, {sure} of 40 rows give one token a weight above 0.99")
     cells = part(tab, "scale").locator("td").all_inner_texts()
     jacobians = torch.diag_embed(weights) - weights[..., None] * weights[:, None]
     sizes = jacobians.flatten(1).norm(dim=-1) / (16 if by == "root" else 1)
@@ -968,7 +970,7 @@ def test_truncated_cache_entries_stay_and_are_overwritten(shown):
         tab.get_by_role("button", name="one", exact=True).click()
     wait_for(tab, "cache", "7 tokens do not fit into 6 places: nothing was written. Length 6 of 6")
     tab.get_by_role("button", name="Take all back").click()
-    wait_for(tab, "cache", "Length 0 of 6. 6 places behind it still hold old numbers that nobody reads.")
+    wait_for(tab, "cache", "Length 0 of 6. 6 places after it still contain old numbers that nobody reads.")
 
 
 def test_tiles_agree_with_the_softmax_unless_nothing_shrinks(shown):
@@ -1021,7 +1023,7 @@ def test_contexts_go_along_with_their_words_until_they_know_their_places(shown):
     assert words == [TOKENS[i] for i in new]
     torch.testing.assert_close(found, context[new], atol=6e-4, rtol=0)
     part(tab, "word_order").locator("input[value=yes]").check()
-    wait_for(tab, "word_order", "context vectors have moved by up to")
+    wait_for(tab, "word_order", "context vectors have changed by up to")
     told = VALUES[new] + 0.2 * torch.arange(5)[:, None]
     torch.testing.assert_close(contexts_of(tab)[1], attention(told * math.sqrt(2), told, told)[0], atol=6e-4, rtol=0)
 
@@ -1038,23 +1040,23 @@ def test_a_date_is_written_character_by_character_with_a_look_before_each(shown)
     tab = shown(decoder())
     told = data_of(decoder())
     rows = unpack(told["weights"][-1][told["shown"]])
-    wait_for(tab, "decoder", "Step 1,000, character 10: it writes 3, and looks most at ")
+    wait_for(tab, "decoder", "Step 1,000, character 10: it writes 3 and attends most to ")
     wait_for(tab, "decoder", "The date is right.")
     assert part(tab, "decoder").locator(".chart .later").count() == 0
     again, further = (tab.get_by_role("button", name=name) for name in ("From the beginning", "Next character"))
     for t, character in enumerate("202"):
         (further if t else again).click()
-        wait_for(tab, "decoder", f"character {t + 1}: it writes {character}, and looks")
+        wait_for(tab, "decoder", f"character {t + 1}: it writes {character} and attends")
         assert weights_of(tab, "decoder") == pytest.approx(rows[t].tolist())
         assert part(tab, "decoder").locator(".chart .later").count() == 9 - t
     assert part(tab, "decoder").locator(".answer code").all_inner_texts() == ["202", "2021-05-03"]
     tab.get_by_role("slider", name="Characters written").focus()
     tab.keyboard.press("End")
     wait_for(tab, "decoder", "character 10")
-    tab.get_by_label("Nowhere in particular").check()
+    tab.get_by_label("To all characters about equally.").check()
     tab.get_by_role("slider", name="Training step").focus()
     tab.keyboard.press("Home")
-    wait_for(tab, "decoder", "at no character with a weight of 0.1 or more")
+    wait_for(tab, "decoder", "to no character with a weight of 0.1 or more")
     assert max(weights_of(tab, "decoder")) < 0.1
     assert (
         part(tab, "decoder").locator(".answer-text").inner_text().startswith("Your guess is right. Nobody programmed")
@@ -1065,7 +1067,7 @@ def test_without_attention_there_is_nothing_to_look_at_and_long_texts_break(show
     tab = shown(decoder())
     told = data_of(decoder())
     part(tab, "decoder").locator("input[name=net][value=off]").check()
-    wait_for(tab, "decoder", "and has nothing to look at: 64 numbers are all that is left of the text.")
+    wait_for(tab, "decoder", "All that it knows about the text is one vector of 64 numbers.")
     assert set(weights_of(tab, "decoder")) == {0}
     longest = len(told["texts"]) - 1
     part(tab, "decoder").locator(f"input[name=text][value='{longest}']").check()
@@ -1076,12 +1078,12 @@ def test_without_attention_there_is_nothing_to_look_at_and_long_texts_break(show
     wait_for(tab, "decoder", said)
     share, other = (f"{told['exact'][net][-1][-1]:.2f}" for net in ("one vector", "attention"))
     # The text of before can have said the same of its date, so wait for what only this one says.
-    shares = f"with attention off, it gets {share} of the test texts of 86 to 100 characters right"
+    shares = f"the network with one vector writes {share} of the test texts of 86 to 100 characters correctly"
     part(tab, "decoder").locator(".count", has_text=shares).wait_for()
     wrong = sum(a != b for a, b in zip(written, right, strict=True))
     assert part(tab, "decoder").locator(".answer .wrong").count() == wrong
     count = part(tab, "decoder").locator(".count").inner_text()
-    assert count.endswith(f"with attention on, {other}.")
+    assert count.endswith(f"The network with attention writes {other} of them correctly.")
 
 
 def test_the_object_first_is_taken_for_the_subject(shown):
@@ -1090,7 +1092,7 @@ def test_the_object_first_is_taken_for_the_subject(shown):
     tab.get_by_label("Nearly all: が and を still say who does what.").check()
     wait_for(tab, "japanese_particles", "becomes “cats chased dogs”, which is right.")
     part(tab, "japanese_particles").locator("input[value=object]").check()
-    wait_for(tab, "japanese_particles", "where “cats chased dogs” is right. “dogs” looks most at “犬”")
+    wait_for(tab, "japanese_particles", "where “cats chased dogs” is right. “dogs” attends most to “犬”")
     bars = numbers(part(tab, "japanese_particles").locator(".bar"))
     assert bars == pytest.approx(told["exact"][-1], abs=0.005)
     assert (
@@ -1120,7 +1122,7 @@ def test_the_website_keeps_the_state_in_its_address(shown):
     slide(tab, "First head: weight of dog", 0.25)
     tab.wait_for_url("**#explore-shared_head?dog=0.25")
     tab.evaluate("location.hash = 'explore-softmax?heat=-1&shift=5000&scores=nonsense&__proto__=1'")
-    wait_for(tab, "softmax", "Without the maximum: NaN.")
+    wait_for(tab, "softmax", "Without subtracting the maximum, the weights are NaN.")
     assert tab.get_by_role("slider", name="Added to all scores").input_value() == "200"  # as far as it goes
     assert tab.get_by_role("slider", name="Temperature").input_value() == "-1"
 
@@ -1128,7 +1130,7 @@ def test_the_website_keeps_the_state_in_its_address(shown):
 def test_elsewhere_the_address_is_left_alone(shown):
     tab = shown(shared_head())
     slide(tab, "First head: weight of dog", 0.25)
-    wait_for(tab, "shared_head", "together 3.00")
+    wait_for(tab, "shared_head", "the sum is 3.00")
     assert "#" not in tab.url
 
 
@@ -1197,7 +1199,7 @@ def test_the_figures_fit_a_telephone_and_pass_axe(shown, scheme):
     for _ in ALL:
         tab.get_by_role("button", name="Show the answer").first.click()  # it disappears
     tab.locator("input[value=after]").check()
-    wait_for(tab, "mask", "and still a say")
+    wait_for(tab, "mask", "and still an influence")
     found = axe.run(tab).response["violations"]
     assert [(v["id"], [n["html"][:100] for n in v["nodes"]]) for v in found] == []
 
@@ -1230,7 +1232,7 @@ def test_reduced_motion_is_respected(shown):
 
 # What a reader tries first, and what the figure then says: where to press, how far to drag, and a part of the sentence.
 GESTURES = {
-    "softmax": (softmax, "td.bar:not(.naive)", (0.2, 0.5), (0.9, 0.5), "leads the second by"),
+    "softmax": (softmax, "td.bar:not(.naive)", (0.2, 0.5), (0.9, 0.5), "above the second"),
     "shared_head": (shared_head, ".answer.head0", (0.5, 0.5), (-4.0, 0.5), "Off by"),
     "rotary": (rotary, ".clock svg", (0.95, 0.4), (0.5, 0.05), "at distance"),
     "score by distance": (rotary, ".card.wide svg", (0.1, 0.5), (0.8, 0.5), "at distance"),

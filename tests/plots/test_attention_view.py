@@ -1045,7 +1045,7 @@ NIGHT = "html[data-theme=dark] { color: #ddd; background: #111 }"
 def test_the_view_is_dark_on_a_dark_page(shown, cross):
     dark = "document.querySelector('.attn-view').hasAttribute('data-dark')"
     assert shown(cross, color_scheme="light").evaluate(dark) is False
-    assert shown(cross, color_scheme="dark").evaluate(dark) is True
+    shown(cross, color_scheme="dark").wait_for_function(dark)  # the view looks in its first frame
     assert shown(cross, color_scheme="dark", plain=True).evaluate(dark) is False  # black on white all the same
     tab = shown(cross, style=NIGHT, plain=True)
     assert tab.evaluate(dark) is False

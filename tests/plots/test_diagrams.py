@@ -24,18 +24,11 @@ ROOT = Path(__file__).parents[2]
 CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["Your", "journey", "starts", "with", "one", "step"]
-PIECES = ["weights", "scale", "scores", "mask", "heads", "sources"]
 STAGES = ["positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights", "heads"]
 
 
 def random(*sizes: int) -> torch.Tensor:
     return torch.rand(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
-
-
-def flow(rows=5, d_in=3, width=2, out=4, **options) -> plots.Drawing:
-    weights = torch.softmax(random(rows, rows), dim=-1)
-    tables = random(rows, d_in), random(rows, width), random(rows, width), random(rows, out)
-    return plots.attention_flow(*tables, weights, **options)
 
 
 def numbered(rows: int, columns: int) -> torch.Tensor:
@@ -61,13 +54,9 @@ INDUCTION = plots.induction(["C", "A", "B", "D", "A"], behind="B")
 TRANSFORMER = plots.transformer()
 DRAWINGS = {
     **OF_THE_PAGES,
-    "formula": plots.formula(),
-    **{f"formula, {lit}": plots.formula(lit) for lit in PIECES},
     "encoder and decoder": plots.encoder_decoder("3May", [0.9, 0.02, 0.03, 0.05], written="…-05-0", writes="3"),
     "one vector": plots.encoder_decoder("3May", written="…-05-0", writes="3"),
     "six characters": plots.encoder_decoder("3 May2", [0.5, 0.1, 0.1, 0.1, 0.1, 0.1], written="2021-05-", writes="0"),
-    "flow": flow(row=1, name="journey"),
-    "largest flow": flow(8, 8, 3, 3),
     "causal": plots.who_sees_whom(torch.ones(6, 6).tril().bool(), WORDS, row=3),
     "more keys": plots.who_sees_whom(random(3, 9) > 0.5, WORDS[:3], [f"key {s}" for s in range(9)]),
     "more queries": plots.who_sees_whom(random(9, 2) > 0.5, [f"query {t}" for t in range(9)], WORDS[:2], row=8),
@@ -79,11 +68,14 @@ DRAWINGS = {
     "layer": LAYER,
     "block": BLOCK,
     "norm orders": plots.norm_orders(),
+    "two layers": plots.two_layers(),
     "induction": INDUCTION,
     "induction on three": plots.induction(["W", "M", "W"], behind="M"),
     "transformer": TRANSFORMER,
     **{f"transformer, {lit}": plots.transformer(lit) for lit in STAGES},
     **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
+    "divided cache": plots.divided_cache(),
+    "latent cache": plots.latent_cache(),
     "picture": plots.picture_as_tokens(random(8, 8).sigmoid(), size=2),
     "small picture": plots.picture_as_tokens(random(2, 6).sigmoid(), size=2),
 }
@@ -291,14 +283,6 @@ def test_the_look_back_is_as_wide_as_its_weight_and_says_it():
     assert np.diff(widths) == pytest.approx(9 * np.diff(shares), abs=0.011)
 
 
-def test_the_flow_shades_each_cell_by_its_weight_and_says_the_scale():
-    weights = torch.softmax(random(5, 5), dim=-1)
-    shaded = [float(e.get("fill-opacity")) for e in elements(flow()) if e.tag == SVG + "rect" and not e.get("class")]
-    assert shaded == pytest.approx(weights.flatten().tolist(), abs=0.0051)
-    assert "÷ √2, softmax" in texts(flow())
-    assert "÷ 2, softmax" in texts(flow(width=4))
-
-
 def test_who_sees_whom_has_a_line_for_each_true_and_the_cells_of_the_mask():
     mask = torch.rand(4, 7, generator=torch.Generator().manual_seed(0)) < 0.6
     painted = elements(plots.who_sees_whom(mask, [f"q{t}" for t in range(4)], [f"k{s}" for s in range(7)], row=2))
@@ -334,6 +318,21 @@ def test_in_the_ring_keys_and_values_have_moved_on_and_queries_and_outputs_have_
         assert [text for text in drawn if text.startswith(f"{kind} ")] == [f"{kind} {owner}" for owner in owners]
 
 
+def test_in_a_divided_cache_each_process_keeps_its_keys_and_values_and_outputs_meet_in_one_merge():
+    drawn = texts(plots.divided_cache())
+    for kind in ("process", "k", "v", "out"):
+        assert [text for text in drawn if text.startswith(f"{kind} ")] == [f"{kind} {rank}" for rank in range(4)]
+    assert [drawn.count(text) for text in ("new query", "merge", "output")] == [1, 1, 1]
+
+
+def test_the_matrix_of_the_keys_meets_the_latent_in_one_way_and_the_query_in_the_other():
+    drawing = plots.latent_cache()
+    left = {text: float(e.get("x")) for e in elements(drawing) if (text := e.text)}
+    assert left["W_k"] < left["key"] < left["query"]  # latent, W_k, key, then the query
+    assert left["query'"] < left["W_kᵀ"] < left["query"]  # the query comes from the right
+    assert texts(drawing).count("latent c") == 3
+
+
 def test_a_picture_has_a_token_for_each_patch_and_one_more():
     drawing = plots.picture_as_tokens([[0.0, 1.0, 0.25, 0.0]] * 2, size=2)
     shades = [float(e.get("fill-opacity")) for e in elements(drawing) if e.get("fill-opacity") not in (None, "0")]
@@ -350,7 +349,6 @@ def test_a_picture_has_a_token_for_each_patch_and_one_more():
         (lambda: plots.picture_as_tokens(random(9, 4), 1), "image of shape (9, 4) must have two axes of 1 to 8 pixels"),
         (lambda: plots.picture_as_tokens(random(4, 6), 4), "size (4) must divide height (4) and width (6)"),
         (lambda: plots.picture_as_tokens(random(8, 8), 1), "size (1) makes 64 patches; at most 16 can be drawn"),
-        (lambda: plots.formula("scales"), "lit ('scales') must be one of 'weights', 'scale', 'scores'"),
         (
             lambda: plots.transformer("memory"),
             "lit ('memory') must be one of 'positions', 'batches', 'mask', 'loss', 'decoding', 'softmax', 'cache', "
@@ -377,16 +375,6 @@ def test_a_picture_has_a_token_for_each_patch_and_one_more():
             lambda: plots.encoder_decoder("3M", [3.5, -1.5], written="", writes="3"),
             "weights run from -1.5 to 3.5; shares lie between 0 and 1",
         ),
-        (
-            lambda: plots.attention_flow(random(5, 3), random(5, 2), random(5, 3), random(5, 2), random(5, 5)),
-            "k of shape (5, 3) must have the shape (5, 2): x is (5, 3) and q is (5, 2)",
-        ),
-        (
-            lambda: plots.attention_flow(random(5, 3), random(5, 2), random(5, 2), random(5, 2), random(5, 4)),
-            "weights of shape (5, 4) must have the shape (5, 5): x is (5, 3) and q is (5, 2)",
-        ),
-        (lambda: flow(rows=9), "x of shape (9, 3) must have 1 to 8 rows and columns to be drawn"),
-        (lambda: flow(row=5), "row (5) must be one of the 5 tokens, counting from 0"),
         (
             lambda: plots.who_sees_whom(torch.ones(3, 5).bool(), WORDS[:3]),
             "keys must be given: weights of shape (3, 5) has more of one than of the other",

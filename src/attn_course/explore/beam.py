@@ -77,14 +77,16 @@ def beam(
         f"A beam of {size} goes on until {size} sentences have ended. Are the best {size} that it finds the {size} "
         "most probable sentences of this language?",
         [
+            "No: a better one may not have ended yet when the search stops.",
             f"Yes: it keeps the {size} best at every step.",
-            "No: a better one may still be on its way when it stops.",
             "No: it finds only sentences that begin with the most probable word.",
         ],
-        1,
-        f"Now make the beam {size} wide and step to the end; then try one of 1, greedy search, and one of 2.",
-        f"A beam keeps the best beginnings, and it stops when {size} have ended. “{named(lost)}” was still on its way, "
-        f"and “{named(last)}” took its place. With a beam of 1 not even the first is sure to be the best. To check it: "
+        0,
+        f"Now make the beam {size} wide and step to the end. Then try a beam of 1, which is greedy search, and a beam "
+        "of 2.",
+        f"A beam keeps the best beginnings, and the search stops when {size} sentences have ended. “{named(lost)}” had "
+        f"not ended yet, so “{named(last)}” took its place. A beam of 1 can miss even the most probable sentence. To "
+        "check it: "
         f"`search(by_table, {size})[{size - 1}]` holds `{tuple(nodes[last]['words'])}`, and "
         f"`everything[{best.index(lost)}]` holds `{tuple(nodes[lost]['words'])}`.",
     )

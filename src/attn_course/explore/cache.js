@@ -79,7 +79,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "The memory, and what the newest token gives to each place"),
+        element("figcaption", {}, "The memory, and the weights of the newest token"),
         table,
       ),
       element("div", { class: "card" }, out, count),
@@ -147,7 +147,7 @@ start(
           state.note,
           `Length ${state.length} of ${room}${text ? `: ${text}.` : "."}`,
           left
-            ? `${left} ${left > 1 ? "places" : "place"} behind it still ${left > 1 ? "hold" : "holds"} old numbers that nobody reads.`
+            ? `${left} ${left > 1 ? "places" : "place"} after it still ${left > 1 ? "contain" : "contains"} old numbers that nobody reads.`
             : "",
         ]
           .filter(Boolean)

@@ -31,12 +31,12 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "Across: what is read. Down: what is written."),
+        element("figcaption", {}, "Columns: the text that is read. Rows: the date that is written."),
         view.picture,
       ),
       element("div", { class: "card" }, answer, count),
     );
-    figure.choice("net", "Attention", { on: "on", off: "off" });
+    figure.choice("net", "Network", { on: "with attention", off: "with one vector" });
     figure.choice(
       "text",
       "Characters of the text",
@@ -69,7 +69,7 @@ start(
         weight = rows && place && unpack(rows[place.t])[place.s].toFixed(2);
       return (
         place &&
-        `Written “${all[place.t]}”, read “${text[place.s]}”: ${weight ? `weight ${weight}` : "no weight without attention"}.`
+        `Written “${all[place.t]}”, read “${text[place.s]}”: ${weight ? `weight ${weight}` : "no weight, because this network has no attention"}.`
       );
     });
     view.picture.classList.add("pressable");
@@ -95,7 +95,7 @@ start(
         const { on, text, right, all, at, rows, wrong } = now();
         view.draw([...text], [...all], wrong, rows, at);
         setAttributes(view.picture, {
-          "aria-label": `The text is “${text}”. Written: ${all.slice(0, at + 1)}. ${rows ? `For the last character it looks most at ${spots(unpack(rows[at]), [...text], 3) || "no character"}.` : "It does not look."}`,
+          "aria-label": `The text is “${text}”. Written: ${all.slice(0, at + 1)}. ${rows ? `For the last character it attends most to ${spots(unpack(rows[at]), [...text], 3) || "no character"}.` : "It has no attention."}`,
         });
         const letters = [...all].slice(0, at + 1).map((c, t) => element("span", { class: wrong[t] ? "wrong" : "" }, c));
         answer.replaceChildren(
@@ -109,17 +109,17 @@ start(
           { range, right: good } = share(mine, text.length);
         setText(
           count,
-          `At this step, with attention ${state.net}, it gets ${good} of the test texts of ${range[0]} to ${range[1]} characters right in all ten characters; with attention ${on ? "off" : "on"}, ${share(other, text.length).right}.`,
+          `At this step, the network with ${mine} writes ${good} of the test texts of ${range[0]} to ${range[1]} characters correctly. The network with ${other} writes ${share(other, text.length).right} of them correctly.`,
         );
       },
       describe() {
         const { on, text, right, all, at, rows, wrong } = now(),
           c = all[at],
-          end = c === "■" ? "the end" : c === "□" ? "a mark that is no character" : c;
+          end = c === "■" ? "the end" : c === "□" ? "a special symbol" : c;
         const parts = wrongParts(all, right),
           seen = rows && spots(unpack(rows[at]), [...text]);
         return [
-          `Step ${steps[state.step].toLocaleString("en")}, character ${at + 1}: it writes ${end}${wrong[at] ? `, where ${right[at]} is right` : ""}${on ? `, and looks ${seen ? `most at ${seen}` : "at no character with a weight of 0.1 or more"}` : ", and has nothing to look at: 64 numbers are all that is left of the text"}.`,
+          `Step ${steps[state.step].toLocaleString("en")}, character ${at + 1}: it writes ${end}${wrong[at] ? `, where ${right[at]} is right` : ""}${on ? ` and attends ${seen ? `most to ${seen}` : "to no character with a weight of 0.1 or more"}` : ". All that it knows about the text is one vector of 64 numbers"}.`,
           at < all.length - 1
             ? ""
             : parts.length

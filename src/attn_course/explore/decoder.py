@@ -8,26 +8,27 @@ from attn_course.plots.svg import Canvas
 from attn_course.plots.text import as_table
 
 _GUESS = Guess(
-    "Before its first training step, where does the network with attention look while it writes the month?",
+    "Before its first training step, which characters does the network with attention attend to while it writes the "
+    "month?",
     [
-        "At the name of the month, because attention is built to look there.",
-        "Nowhere in particular, because every character gets about the same weight.",
-        "At the characters in the same places of the text.",
+        "To all characters about equally.",
+        "To the name of the month, because attention is built to find it.",
+        "To the characters at the same places of the source, because the month is in the middle.",
     ],
-    1,
-    "Choose training step 0 and write the date again, and then increase the step. After that, try the network without "
-    "attention and the longer texts.",
-    "Nobody programmed where the network looks. Before training, all weights for this text are below 0.1, and the "
-    "training examples alone move them to the month. The network without attention learns more slowly from the same "
-    "examples, because everything must pass through 64 numbers. To check it, at the end of section 1.16: "
+    0,
+    "Choose training step 0 and write the date again, and then increase the step. After that, try the network with one "
+    "vector and the longer texts.",
+    "Nobody programmed what the network attends to. Before training, all weights for this text are below 0.1, and "
+    "training moves them to the month. The network with one vector is another network, trained on the same texts. It "
+    "learns more slowly, and section 1.5 trains it longer. To check it, at the end of section 1.13: "
     '`answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
 )
 _SHOWN = "the 3rd of May, 2021"
 
 
 def decoder(record: dict[str, Any] | None = None) -> Explorable:
-    """Write a date character by character, with or without attention, at a chosen training step. The figure addresses
-    the misconception that somebody programs what a network attends to.
+    """Write a date character by character, with attention or with one vector, at a chosen training step. The figure
+    addresses the misconception that somebody programs what a network attends to.
 
     Args:
         record: what `benchmarks/checkpoints.py` recorded of two networks; the one of the package when not given.

@@ -66,7 +66,7 @@ start(
       element("figure", { class: "card wide" }, call, program, input),
       element("div", { class: "card" }, shape, result),
     );
-    figure.choice("second", "Letters of k", { sd: "sd", td: "td, a slip" });
+    figure.choice("second", "Letters of k", { sd: "sd", td: "td, a mistake" });
     figure.choice("out", "Result", { ts: "ts", st: "st", t: "t", s: "s", tsd: "tsd", none: "nothing" });
     figure.choice("keys", "Keys", { all: `${k.length}`, few: `${T}, as many as queries` });
     const now = () => {
@@ -125,12 +125,12 @@ start(
       describe() {
         const { out, made } = now(),
           { order, error } = made;
-        if (error) return `PyTorch refuses: ${error}.`;
+        if (error) return `PyTorch raises an error: ${error}.`;
         const gone = order.slice(out.length);
         const what = gone.length
           ? `${gone.join(" and ")} ${gone.length > 1 ? "disappear: they are" : "disappears: it is"} summed over.`
           : "No letter disappears: nothing is summed.";
-        return `${what} The result has ${made.values.length} ${made.values.length > 1 ? "numbers" : "number"}.${state.second === "td" ? " Query i met key i alone." : ""}`;
+        return `${what} The result has ${made.values.length} ${made.values.length > 1 ? "numbers" : "number"}.${state.second === "td" ? " Query i met only key i." : ""}`;
       },
       solved: () => state.second === "td" && !now().made.error,
       solve: () => ({ second: "td", keys: "few" }),

@@ -45,17 +45,18 @@ def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
     ]
     lines = [f"q {json.dumps(tables[0])}, k {json.dumps(tables[1])}", json.dumps(tables[2])]
     guess = Guess(
-        f'In `torch.einsum("td,td->t", q, k)` the letters of k are a slip, and there are {T} queries and {T} keys. '
-        "What does PyTorch do?",
+        'Somebody writes `torch.einsum("td,td->t", q, k)`, where the letters of k should be `sd`. There are '
+        f"{T} queries and {T} keys. What does PyTorch do?",
         [
             "It raises an error, because k has no axis t.",
-            "It multiplies each query with the key of the same place, and says nothing.",
-            "It computes all the scores, and adds them up over s.",
+            "It computes all scores, and adds them up over the keys.",
+            "It raises no error, and multiplies each query only by the key at the same position.",
         ],
-        1,
-        "Now choose the slip, then a result that it allows, and as many keys as queries.",
-        "A letter in two places is one loop, so the two move together. That is an error only where they are of "
-        'different lengths. To check it: `torch.einsum("td,td->t", q, k)` raises one, and '
+        2,
+        "Now choose the wrong letters td for k, then a result that they allow, and as many keys as queries.",
+        "A letter that both inputs have is one loop, so query 0 meets only key 0, query 1 only key 1, and so on. "
+        "PyTorch raises an error only if the two axes have different lengths. To check it: "
+        '`torch.einsum("td,td->t", q, k)` raises an error, and '
         f'`torch.einsum("td,td->t", q, k[:{T}])` does not.',
     )
     sheet = Canvas(64 + 26 * T)

@@ -32,7 +32,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "Across: what is read. Down: what is written."),
+        element("figcaption", {}, "Columns: the words that are read. Rows: the words that are written."),
         view.picture,
       ),
       element("div", { class: "card" }, answer, table),
@@ -80,7 +80,7 @@ start(
         setAttributes(view.picture, {
           "aria-label": `${words.join(" ")}. ${names
             .slice(0, -1)
-            .map((name, t) => `${name} looks most at ${spots(unpack(rows[t]), words, 1) || "no word"}`)
+            .map((name, t) => `${name} attends most to ${spots(unpack(rows[t]), words, 1) || "no word"}`)
             .join(", ")}.`,
         });
         answer.replaceChildren(
@@ -101,7 +101,7 @@ start(
           [first, second] = exact[state.step];
         return [
           `Step ${steps[state.step]}, ${order ? "object" : "subject"} first: ${words.join(" ")} becomes “${english}”${english === right ? ", which is right" : `, where “${right}” is right`}.`,
-          `“${names[0]}” looks most at ${spots(unpack(rows[0]), words, 1) || "no word"}.`,
+          `“${names[0]}” attends most to ${spots(unpack(rows[0]), words, 1) || "no word"}.`,
           `Right of 400 new sentences: ${first.toFixed(2)} with the subject first, ${second.toFixed(2)} with the object first.`,
         ].join(" ");
       },

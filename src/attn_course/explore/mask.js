@@ -52,10 +52,10 @@ start(
       "filled cells are True. Click or tap, drag with a mouse, or press Space.",
       (t, s) => element("span", { role: "gridcell", class: "cell paint", tabindex: t + s ? -1 : 0 }),
     );
-    const weighed = grid("The weights:", "each row shares out at most 1.", () =>
+    const weighed = grid("The weights:", "each row sums to at most 1.", () =>
       element("span", { role: "gridcell", class: "cell" }),
     );
-    const felt = grid("Who has a say:", "how far a row moves when a score does.", () =>
+    const felt = grid("Influence of each score:", "how much the weights of its row change with it.", () =>
       element("span", { role: "gridcell", class: "cell say" }),
     );
 
@@ -164,14 +164,14 @@ start(
         const ahead = may.some((row, t) => row.some((on, s) => on && s > t));
         return [
           found.length
-            ? `${found.length} hidden cells have a weight of 0 and still a say, for instance ${tokens[found[0][1]]} in the row of ${tokens[found[0][0]]}.`
-            : "No hidden key has a say.",
+            ? `${found.length} ${found.length > 1 ? "hidden keys have" : "hidden key has"} a weight of 0 and still an influence, for example ${tokens[found[0][1]]} in the row of ${tokens[found[0][0]]}.`
+            : "No hidden key has an influence.",
           sums[low] < 0.9995 ? `The row of ${tokens[low]} sums to ${number(sums[low], 2)}.` : "Every row sums to 1.",
           empty
-            ? `${empty} ${empty > 1 ? "queries" : "query"} may look at nothing.`
+            ? `For ${empty} ${empty > 1 ? "queries" : "query"}, every key is hidden.`
             : ahead
-              ? "The mask lets somebody look ahead."
-              : "The mask lets nobody look ahead.",
+              ? "At least one query may attend to a later token."
+              : "No query may attend to a later token.",
         ].join(" ");
       },
       solved: () => state.when === "after" && leaks().length > 0,

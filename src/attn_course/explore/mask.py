@@ -11,18 +11,19 @@ from attn_course.plots.svg import WIDTH, Canvas, short
 from attn_course.plots.text import as_mask, as_numbers, as_table, on_one_line
 
 _GUESS = Guess(
-    "Give the hidden keys 0 after the softmax instead of −∞ before it. All hidden weights are exactly 0 either way. "
-    "Does the score of a hidden key still count for anything?",
+    "Suppose that you do not set hidden scores to −∞ before the softmax, but hidden weights to 0 after it. All hidden "
+    "weights are exactly 0 either way. Does the score of a hidden key still matter?",
     [
-        "No, a weight of 0 is a weight of 0.",
-        "Yes, it still moves the weights that can be seen.",
-        "Only if it is the largest of its row.",
+        "Yes, it changes the visible weights of its row.",
+        "No, because its weight is 0.",
+        "Only if it is the largest score of its row.",
     ],
-    1,
-    "Now choose “0 after it” and look at the third table; then divide again, paint masks of your own, and turn them "
-    "over.",
-    "A hidden key that took part in the softmax has taken its share of the sum: its weight is 0 and it moves all "
-    "others, so a model can read its future. To check it: `s = scores.clone().requires_grad_()`, then "
+    0,
+    "Now choose “0 after it” and look at the third table. Then divide again, paint masks of your own, and change what "
+    "True means.",
+    "A hidden key that takes part in the softmax is still in the denominator. Its own weight becomes 0, but its score "
+    "changes all other weights of the row, so a model can read the future. To check it: "
+    "`s = scores.clone().requires_grad_()`, then "
     "`(softmax(s) * causal)[1, 0].backward()` leaves numbers in the hidden columns of `s.grad[1]`, and "
     "`softmax(s.masked_fill(~causal, -math.inf))[1, 0].backward()` leaves zeros there.",
 )

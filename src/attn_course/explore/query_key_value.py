@@ -12,17 +12,18 @@ from attn_course.plots.svg import WIDTH, Canvas, Drawing
 from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
-    "The shaded shape is the hull of the six values. Turn the query anywhere and make it thirty times as long: "
-    "how far can the context get?",
+    "The shaded shape is the hull of the six values. The query can point anywhere and be thirty times as long. "
+    "How far can the context vector move?",
     [
-        "Anywhere: a longer query fetches more.",
+        "Anywhere, because a longer query makes larger scores.",
         "Out of the hull, if the query points away from all keys.",
-        "Never out of the hull, to a corner of it at most.",
+        "At most to a corner of the hull.",
     ],
     2,
     "Now drag the query, make it longer, and then drag a key and a value: which of the three tables changes?",
-    "A query fetches nothing itself. Queries and keys decide the weights, and weights that are at least 0 and sum to 1 "
-    "cannot lead out of the values' hull. Only a value can move the hull, and it moves no weight. To check it: "
+    "Queries and keys decide only the weights. All weights are at least 0 and sum to 1, so the context vector is an "
+    "average of the values and stays in their hull. A value can change the hull, but it changes no weight. To check "
+    "it: "
     "`attn_course.attention(100 * q, k, v)[0]` has no number above `v.amax(0)` and none below `v.amin(0)`.",
 )
 

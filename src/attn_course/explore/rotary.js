@@ -142,7 +142,7 @@ start(
           rest = Array.from({ length: far }, (_, i) => i + 1).filter((d) => d > apart() && score(d) > now + 0.005);
         const back = rest.length
           ? `It is higher again at distance ${rest[0]}.`
-          : "It is not higher anywhere further off.";
+          : "It is not higher at any larger distance.";
         return `Positions ${state.query + state.moved} and ${state.key + state.moved}: the score is ${number(now, 3)}, at distance ${apart()}. ${back}`;
       },
       solved: () => state.moved >= 20,

@@ -46,15 +46,15 @@ def rotary(
         for i, (speed, angle) in enumerate(zip(speeds, angles, strict=True))
     ]
     lines.append(f"score {sum(map(math.cos, angles)):.4f}")
-    ask = f"Move both tokens on by 20 positions, to {query + 20} and {key + 20}. What becomes of their score?"
+    ask = f"Move both tokens on by 20 positions, to {query + 20} and {key + 20}. How does their score change?"
     guess = Guess(
         ask,
         [
-            "It changes, because every hand has another angle.",
-            "It stays the same.",
+            "It becomes another number, because every hand has another angle.",
             "It falls, because both tokens are farther from the start.",
+            "It does not change.",
         ],
-        1,
+        2,
         "Now move both tokens on. Then move only one token and watch the curve. Does the score fall evenly with "
         "the distance?",
         "The angles between the query and the key stay the same, so the score depends only on the distance. "

@@ -110,7 +110,7 @@ start(
       },
       describe() {
         const { D, sizes, largest } = now();
-        return `At width ${D}, ${sure(largest)} of ${rows.length} rows give nearly everything to one token; the median row gets a gradient of ${small(median(sizes))}, the mean is ${small(mean(sizes))}.`;
+        return `At width ${D}, ${sure(largest)} of ${rows.length} rows give one token a weight above 0.99. The gradient of the median row is ${small(median(sizes))}, and the mean gradient is ${small(mean(sizes))}.`;
       },
       solved: () => state.by === "none" && state.width >= 8,
       solve: () => ({ by: "none", width: 8 }),

@@ -11,15 +11,15 @@ from attn_course.plots.text import as_numbers
 _GUESS = Guess(
     "The width is 512. Does the division by √D make the gradients that come back to the products q·k larger?",
     [
+        "No: their mean becomes smaller, but every row gets a gradient.",
         "Yes, all of them: that is what it is for.",
-        "No: their mean is smaller with it, but no row is left without.",
-        "It changes nothing, since the softmax only sees differences.",
+        "It changes nothing, because only the differences between scores matter.",
     ],
-    1,
+    0,
     "Now make the width 512 and switch between q·k and q·k ÷ √D: compare the mean with the median row.",
-    "Without the scale a few undecided rows get large gradients and most get next to nothing; with it all rows get "
-    "one, a smaller one. To check it, at width 1024: `jacobian_size(softmax(raw[-1]))` has a larger mean than "
-    "`jacobian_size(softmax(scaled[-1])) / 32`, and a smaller median; the 32 is the √D of the chain rule.",
+    "Without the scale, a few undecided rows get large gradients, and most rows get almost none. With the scale, every "
+    "row gets a gradient, but a smaller one. To check it: `query_gradients(1.0)` of section 3.5 has a larger mean than "
+    "`query_gradients(512**-0.5)`, and a smaller median.",
 )
 
 

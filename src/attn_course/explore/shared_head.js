@@ -134,9 +134,9 @@ start(
         const [[a], [b]] = off();
         const more =
           state.heads === "one" && state.wide > 1
-            ? ` Its ${state.wide} numbers have one row of weights, so they are all the same average.`
+            ? ` Its ${state.wide} numbers use the same row of weights, so all of them are the same average.`
             : "";
-        return `Off by ${number(a)} for the ${words[0]} and ${number(b)} for the ${words[1]}, together ${number(a + b)}.${more}`;
+        return `Off by ${number(a)} for the ${words[0]} and by ${number(b)} for the ${words[1]}, and the sum is ${number(a + b)}.${more}`;
       },
       solved: () => state.heads === "two" && off().every(([miss]) => miss < 0.005),
       solve: () => ({ heads: "two", dog: 1, cat: 0 }),

@@ -42,16 +42,16 @@ def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
         f"One head answers both questions with one average. Which weight of {words[0]} makes the sum of its two errors "
         "smallest?",
         [
-            "0.5, the fair share.",
-            "All of them are equally bad.",
-            "0.5, if the head reports more than one number.",
+            "0.5, because both questions then get the same share.",
+            "0 or 1, because one of the two answers is then exact.",
+            "No weight is better than the others.",
         ],
-        1,
+        2,
         f"Now move the weight of {words[0]}, and how many numbers the head reports; then take two heads and bring both "
         "errors to 0.",
-        f"One row of weights makes one average, and its two errors add up to {apart:g} wherever it lies: a wider head "
-        "reports more numbers with the same weights. Two heads have two rows. "
-        "To check it: "
+        f"One row of weights gives one average, and it lies between {min(a, b):g} and {max(a, b):g}. So its two errors "
+        f"always sum to the distance {apart:g}. A wider head does not help, because all its numbers use the same "
+        "weights. Two heads have two rows of weights, one for each question. To check it: "
         f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
     )
     sheet = Canvas(120)

@@ -111,18 +111,18 @@ start(
         const sum = naive.reduce((a, b) => a + b, 0),
           lead = order[0] - order[1];
         const broken = Number.isNaN(sum)
-          ? "Without the maximum: NaN."
+          ? "Without subtracting the maximum, the weights are NaN."
           : Math.abs(sum - 1) > 0.01
-            ? `Without the maximum the weights sum to ${number(sum)}.`
+            ? `Without subtracting the maximum, the weights sum to ${number(sum)}.`
             : naive.every((w, i) => Math.abs(w - weights[i]) < 5e-4)
-              ? "Both ways agree."
-              : "Without the maximum the weights are wrong: so small are the exponentials that digits are lost.";
+              ? "With and without subtracting the maximum, the weights are equal."
+              : "Without subtracting the maximum, the weights are wrong, because very small exponentials lose digits.";
         const context = values
           ? ` The context is (${average(weights, values)
               .map((x) => number(x, 3))
               .join(", ")}).`
           : "";
-        return `The best score leads the second by ${number(lead, 3)}, so its weight is ${lead > 20 ? "more than a hundred million" : number(Math.exp(lead), lead > 5 ? 0 : 2)} times as large. ${broken}${context}`;
+        return `The largest score is ${number(lead, 3)} above the second, so its weight is ${lead > 20 ? "more than a hundred million" : number(Math.exp(lead), lead > 5 ? 0 : 2)} times as large. ${broken}${context}`;
       },
       solved: () => naiveSoftmax(seen()).some(Number.isNaN),
       solve: () => ({ shift: 100 }),

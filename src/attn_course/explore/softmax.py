@@ -11,17 +11,17 @@ from attn_course.plots.svg import Canvas, short
 from attn_course.plots.text import as_numbers, on_one_line
 
 _GUESS = Guess(
-    "Add 100 to all scores. What becomes of the weights?",
+    "Add 100 to all scores. What happens to the weights?",
     [
-        "They move towards equal shares, for all scores are large now.",
-        "They stay as they are, however they are computed.",
-        "On paper they stay, but exp and a sum in float32 make NaN of them.",
+        "They become more equal, because all scores are large now.",
+        "They stay the same, however they are computed.",
+        "On paper they stay the same, but exponentials in float32 overflow, and the weights become NaN.",
     ],
     2,
     "Now move what is added to all scores; then the temperature, from hot to cold; then a single score.",
-    "A softmax sees differences: what is added to all scores cancels, and what divides them all, a temperature, makes "
-    "every lead smaller or larger. Computed as exp and a sum, it needs scores below 88.7, and "
-    "not all of them so low that every exp is 0. "
+    "Only the differences between scores matter, so a number that is added to all scores cancels. A temperature "
+    "divides all scores, so it changes every difference. Computed as exponentials and a sum, the softmax needs scores "
+    "below 88.7, and at least one score above −104. "
     "To check it: `softmax(scores + 100)` equals `softmax(scores)` up to the last digits, and "
     "`torch.exp(scores + 100)` is infinite.",
 )

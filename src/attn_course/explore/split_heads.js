@@ -140,12 +140,12 @@ start(
       describe() {
         if (state.step < steps())
           return state.step
-            ? "Each row is cut into pieces of D numbers; nothing has changed places."
-            : "Ten times the position, plus the column: each number says where it comes from.";
+            ? "Each row is cut into pieces of D numbers. No number has changed its place."
+            : "Each number is ten times its position plus its column, so it says where it comes from.";
         const first = destinations(T, H, D, state.way).flatMap(([h, row], n) =>
           h === H - 1 && row === 0 ? [10 * Math.floor(n / E) + (n % E)] : [],
         );
-        return `Row 0 of head ${H - 1} holds ${first.join(" and ")}. ${wrong() ? `${wrong()} of ${T * E} numbers are in a head that does not own them.` : "Every number is in the head that owns its column."}`;
+        return `Row 0 of head ${H - 1} contains ${first.join(" and ")}. ${wrong() ? `${wrong()} of ${T * E} numbers are in the wrong head.` : "Every number is in the right head."}`;
       },
       solved: () => state.way === "view" && state.step >= 1,
       solve: () => ({ way: "view", step: 1 }),

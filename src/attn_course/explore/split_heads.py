@@ -43,18 +43,18 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
 
     last = H - 1
     guess = Guess(
-        f"`wide.view({H}, {T}, {D})` has the shape that cutting and transposing give, ({H}, {T}, {D}). "
-        f"What does row 0 of head {last} hold after it?",
+        f"If you cut `wide` into heads and transpose, the result has the shape ({H}, {T}, {D}). "
+        f"`wide.view({H}, {T}, {D})` has this shape, too. What does row 0 of head {last} contain after `view`?",
         [
             f"{listed(ours)}, which belong to position 0.",
+            "Nothing, because `view` raises an error.",
             f"{listed(theirs)}, which belong to position {theirs[0] // 10}.",
-            "Nothing: it raises an error.",
         ],
-        1,
-        "Now choose view and take its one step; then the other way, step by step.",
-        "A right shape is not a right tensor: view leaves the numbers in their order and only moves the brackets, "
-        f"and the order has to change. To check it: `wide.view({H}, {T}, {D})[{last}, 0]` is {listed(theirs)}, "
-        f"and `wide.view({T}, {H}, {D}).transpose(0, 1)[{last}, 0]` is {listed(ours)}.",
+        2,
+        "Now choose view and take its only step. Then choose the other way and go through it step by step.",
+        "The right shape does not prove that the numbers are in the right places. `view` keeps the numbers in their "
+        f"order, but the heads need another order. To check it: `wide.view({H}, {T}, {D})[{last}, 0]` is "
+        f"{listed(theirs)}, and `wide.view({T}, {H}, {D}).transpose(0, 1)[{last}, 0]` is {listed(ours)}.",
     )
     cell = 30
     left = (WIDTH - H * D * cell) / 2

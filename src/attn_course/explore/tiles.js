@@ -1,8 +1,8 @@
-// Tiles over a table of scores: each query keeps a running maximum, a running total and a running mix.
+// Tiles over a table of scores: each query keeps a running maximum, a running total and a running weighted sum.
 import { element, number, setAttributes, setText, start } from "./core.js";
 
 /** @typedef {[number, number, number, number]} Tile first query, end of the queries, first key, end of the keys */
-/** @typedef {{ largest: number, total: number, mix: number }} Running */
+/** @typedef {{ maximum: number, total: number, weightedSum: number }} Running */
 
 /**
  * The tiles of a table in the order in which they are read, without those that a causal mask hides whole.
@@ -22,15 +22,15 @@ export function tilesOf(T, S, size, back, causal) {
  * @param {Running} before @param {number[]} scores -Infinity where a key is hidden @param {number[]} values @param {boolean} shrinks
  * @returns {Running}
  */
-export function readBlock({ largest, total, mix }, scores, values, shrinks) {
-  const now = Math.max(largest, ...scores),
+export function readBlock({ maximum, total, weightedSum }, scores, values, shrinks) {
+  const now = Math.max(maximum, ...scores),
     base = now === -Infinity ? 0 : now,
-    shrink = shrinks ? Math.exp(largest - base) : 1;
+    shrink = shrinks ? Math.exp(maximum - base) : 1;
   const powers = scores.map((s) => Math.exp(s - base));
   return {
-    largest: now,
+    maximum: now,
     total: total * shrink + powers.reduce((a, b) => a + b, 0),
-    mix: mix * shrink + powers.reduce((sum, p, i) => sum + p * values[i], 0),
+    weightedSum: weightedSum * shrink + powers.reduce((sum, p, i) => sum + p * values[i], 0),
   };
 }
 
@@ -41,7 +41,7 @@ export function readBlock({ largest, total, mix }, scores, values, shrinks) {
  */
 export function readTiles(powers, values, tiles, causal, shrinks) {
   const more = powers[0].length - powers.length,
-    all = powers.map(() => ({ largest: -Infinity, total: 0, mix: 0 }));
+    all = powers.map(() => ({ maximum: -Infinity, total: 0, weightedSum: 0 }));
   for (const [t0, t1, s0, s1] of tiles) {
     for (let t = t0; t < t1; t++) {
       const scores = powers[t].slice(s0, s1).map((p, i) => (causal && s0 + i > t + more ? -Infinity : Math.log(p)));
@@ -84,7 +84,7 @@ start(
       const parts = Array.from({ length: 5 }, () => element("td"));
       return { e: element("tr", {}, element("th", { scope: "row" }, `query ${t}`), ...parts), parts };
     });
-    const names = ["largest", "shrunk by", "total ℓ", "mix a", "a ÷ ℓ"].map((name) =>
+    const names = ["maximum", "factor", "total ℓ", "weighted sum a", "a ÷ ℓ"].map((name) =>
       element("th", { scope: "col" }, name),
     );
     const table = element(
@@ -105,7 +105,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "What each query keeps, counted from its largest so far"),
+        element("figcaption", {}, "What each query keeps, relative to its maximum so far"),
         table,
       ),
     );
@@ -133,7 +133,7 @@ start(
     figure.choice("size", "Tile", { 1: "1 × 1", 2: "2 × 2", 4: "4 × 4" });
     figure.choice("order", "Keys", { front: "from the front", back: "from the back" });
     figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
-    figure.choice("shrink", "When the maximum grows", { yes: "shrink what was before", no: "leave it" });
+    figure.choice("shrink", "When the maximum grows", { yes: "shrink the earlier sums", no: "leave them" });
     const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
     cells.forEach((row, t) =>
       row.forEach((e, s) =>
@@ -153,7 +153,9 @@ start(
     const off = () => {
       const right = full();
       return Math.max(
-        ...now().states.map(({ total, mix }, t) => Math.abs(mix / total - right[t].mix / right[t].total)),
+        ...now().states.map(({ total, weightedSum }, t) =>
+          Math.abs(weightedSum / total - right[t].weightedSum / right[t].total),
+        ),
       );
     };
     return {
@@ -172,19 +174,19 @@ start(
           }),
         );
         kept.forEach(({ e, parts }, t) => {
-          const { largest, total, mix } = states[t],
+          const { maximum, total, weightedSum } = states[t],
             here = t0 <= t && t < t1,
-            grew = here && largest > before[t].largest && before[t].largest > -Infinity;
+            grew = here && maximum > before[t].maximum && before[t].maximum > -Infinity;
           setAttributes(e, { class: here ? "here" : "" });
           const shown =
-            largest === -Infinity
+            maximum === -Infinity
               ? ["–", "", "0", "0", "–"]
               : [
-                  digits(Math.exp(largest)),
-                  grew ? (shrinks() ? digits(Math.exp(before[t].largest - largest)) : "not") : "",
+                  digits(Math.exp(maximum)),
+                  grew ? (shrinks() ? digits(Math.exp(before[t].maximum - maximum)) : "not") : "",
                   digits(total),
-                  digits(mix),
-                  digits(mix / total),
+                  digits(weightedSum),
+                  digits(weightedSum / total),
                 ];
           shown.forEach((text, i) => setText(parts[i], text));
         });
@@ -196,20 +198,21 @@ start(
       },
       describe() {
         const { all, read, states, before } = now();
-        if (!read.length) return `${all.length} tiles are to be read. Each query begins with a total and a mix of 0.`;
+        if (!read.length)
+          return `There are ${all.length} tiles to read. Each query begins with a total and a weighted sum of 0.`;
         const [t0, t1, s0, s1] = read[read.length - 1],
           rows = Array.from({ length: t1 - t0 }, (_, i) => t0 + i);
-        const grown = rows.filter((t) => states[t].largest > before[t].largest && before[t].largest > -Infinity);
+        const grown = rows.filter((t) => states[t].maximum > before[t].maximum && before[t].maximum > -Infinity);
         const span = (one, a, b) =>
           b - a > 1 ? `${one === "key" ? "keys" : "queries"} ${a} to ${b - 1}` : `${one} ${a}`;
         const what = grown.length
           ? grown
               .map(
                 (t) =>
-                  `Query ${t} met a larger one, ${digits(Math.exp(states[t].largest))} after ${digits(Math.exp(before[t].largest))}: ${shrinks() ? `total and mix were multiplied by ${digits(Math.exp(before[t].largest - states[t].largest))}` : "what was before was left as it was"}.`,
+                  `Query ${t} met a larger exponential, ${digits(Math.exp(states[t].maximum))} after ${digits(Math.exp(before[t].maximum))}: ${shrinks() ? `total and weighted sum were multiplied by ${digits(Math.exp(before[t].maximum - states[t].maximum))}` : "total and weighted sum were left as they were"}.`,
               )
               .join(" ")
-          : "No maximum that was there before grew.";
+          : "No earlier maximum grew.";
         const error = off(),
           end =
             read.length === all.length
@@ -221,7 +224,7 @@ start(
         now().read.some((_, i, read) => {
           const a = readTiles(powers, values, read.slice(0, i), causal(), true),
             b = readTiles(powers, values, read.slice(0, i + 1), causal(), true);
-          return b.some(({ largest }, t) => largest > a[t].largest && a[t].largest > -Infinity);
+          return b.some(({ maximum }, t) => maximum > a[t].maximum && a[t].maximum > -Infinity);
         }),
       solve: () => ({ step: tiles().length }),
     };

@@ -1,4 +1,4 @@
-"""An interactive figure of the online softmax: tiles of scores with a running maximum and sum. Used in chapter 16."""
+"""An interactive figure of the online softmax: tiles of scores with a running maximum and sum. Used in chapter 17."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,7 +8,7 @@ from attn_course.explore.figure import Explorable, Guess, rounded
 from attn_course.plots.svg import Canvas
 from attn_course.plots.text import as_numbers
 
-# The row of three of chapter 16 goes on, and five queries more; powers of 2, so that all can be checked by pencil.
+# The row of three of chapter 17 goes on, and five queries more; powers of 2, so that all can be checked by pencil.
 _POWERS = [
     [2, 8, 4, 1, 16, 2],
     [4, 1, 1, 8, 2, 2],
@@ -19,18 +19,18 @@ _POWERS = [
 ]
 _VALUES = [7, 14, 21, 7, 14, 28]
 _GUESS = Guess(
-    "A tile brings a score that is larger than all that its query has met so far. What becomes of what was added up "
-    "before?",
+    "A tile contains a score that is larger than all earlier scores of its query. What happens to the sums that were "
+    "computed before?",
     [
-        "It was counted from the wrong maximum, so its tiles are read once more.",
-        "It is multiplied by one number, and no tile is read twice.",
-        "It is left out: beside a larger score it hardly counts, and the output is nearly right.",
+        "They are computed again from the earlier tiles, because they used the wrong maximum.",
+        "They are dropped, because they hardly count next to a larger score. The output is nearly right.",
+        "They are multiplied by one number, and no tile is read twice.",
     ],
-    1,
-    "Now walk over the tiles and watch the row of query 0; then read from the back, with other tiles, and without "
-    "shrinking.",
-    "All that was added up is wrong by the same factor, so one multiplication puts total and mix right. The output is "
-    "that of the softmax, whatever the tiles and their order; nothing is approximated. To check it: "
+    2,
+    "Now step through the tiles and watch the row of query 0. Then read the keys from the back, with other tiles, and "
+    "without shrinking.",
+    "All sums so far are wrong by the same factor, so one multiplication corrects the total and the weighted sum. The "
+    "output is that of the softmax for every tile size and every order: nothing is approximated. To check it: "
     "`attend_by_keys(q, k, v, block=1)` and `attend_by_keys(q, k, v, block=700)` differ by rounding alone.",
 )
 
@@ -54,8 +54,8 @@ def tiles(
         >>> print(tiles([[2, 8, 4], [1, 1, 2]], [7, 14, 21]).text.split("Guess")[0], end="")
         A table of the exponentials of 2 by 3 scores, to be read in tiles
         values 7 14 21
-        query 0: 2 8 4, largest 8, total 1.7500, mix 26.2500, output 15.0000
-        query 1: 1 1 2, largest 2, total 2.0000, mix 31.5000, output 15.7500
+        query 0: 2 8 4, maximum 8, total 1.7500, weighted sum 26.2500, output 15.0000
+        query 1: 1 1 2, maximum 2, total 2.0000, weighted sum 31.5000, output 15.7500
     """
     table = as_numbers(_POWERS if powers is None else powers)
     row = as_numbers(_VALUES if values is None else values)
@@ -73,15 +73,15 @@ def tiles(
         )
     table, row = np.array(rounded(table)), np.array(rounded(row))
     T, S = table.shape
-    largest = table.max(1)
-    total = table.sum(1) / largest
-    mix = table @ row / largest
+    maximum = table.max(1)
+    total = table.sum(1) / maximum
+    weighted_sum = table @ row / maximum
     lines = ["values " + " ".join(f"{x:g}" for x in row)]
     for t in range(T):
         read = " ".join(f"{x:g}" for x in table[t])
         lines.append(
-            f"query {t}: {read}, largest {largest[t]:g}, total {total[t]:.4f}, mix {mix[t]:.4f}, "
-            f"output {mix[t] / total[t]:.4f}"
+            f"query {t}: {read}, maximum {maximum[t]:g}, total {total[t]:.4f}, weighted sum {weighted_sum[t]:.4f}, "
+            f"output {weighted_sum[t] / total[t]:.4f}"
         )
     cell, left, top = (38, 26), 70, 34
     sheet = Canvas(top + T * cell[1] + 12)
@@ -97,7 +97,9 @@ def tiles(
             sheet.labelled(
                 left + s * cell[0], y, cell[0], cell[1], kind, f"{table[t, s]:g}", corner=0
             )
-        sheet.text(left + S * cell[0] + 52, y + 12, f"{mix[t] / total[t]:.3f}", size=13)
+        sheet.text(
+            left + S * cell[0] + 52, y + 12, f"{weighted_sum[t] / total[t]:.3f}", size=13
+        )
     alt = f"A table of the exponentials of {T} by {S} scores, to be read in tiles"
     return Explorable(
         "tiles",

@@ -126,7 +126,7 @@ start(
           first = before(),
           most = Math.max(...state.order.map((i, t) => far(out[t], first[i])));
         const text = state.order.map((i) => tokens[i]).join(" ");
-        return `${text}: ${most < 5e-4 ? "every word has the context vector that it had." : `context vectors have moved by up to ${number(most, 3)}, for the vectors say where they stand.`}`;
+        return `${text}: ${most < 5e-4 ? "every word has the context vector that it had." : `context vectors have changed by up to ${number(most, 3)}, because the vectors contain their places.`}`;
       },
       solved: () => state.order.some((i, t) => i !== t),
       solve: () => ({ order: [...state.order].reverse() }),

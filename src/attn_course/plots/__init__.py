@@ -9,12 +9,12 @@ from attn_course.plots.attention_view import AttentionView, attention_view
 from attn_course.plots.charts import bars, curves
 from attn_course.plots.colours import COLORS
 from attn_course.plots.diagrams import (
-    attention_flow,
     attention_steps,
     decoder_block,
+    divided_cache,
     encoder_decoder,
-    formula,
     induction,
+    latent_cache,
     multi_head_layer,
     norm_orders,
     picture_as_tokens,
@@ -22,12 +22,14 @@ from attn_course.plots.diagrams import (
     ring,
     split_heads,
     transformer,
+    two_layers,
     vocabulary,
     who_sees_whom,
 )
 from attn_course.plots.figure import Picture, subplots
 from attn_course.plots.heatmaps import head_grid, heatmap, masks
 from attn_course.plots.images import images
+from attn_course.plots.real_heads import load_real_heads, real_heads
 from attn_course.plots.svg import Drawing
 
 __all__ = [
@@ -35,27 +37,30 @@ __all__ = [
     "AttentionView",
     "Drawing",
     "Picture",
-    "attention_flow",
     "attention_steps",
     "attention_view",
     "bars",
     "curves",
     "decoder_block",
+    "divided_cache",
     "encoder_decoder",
-    "formula",
     "head_grid",
     "heatmap",
     "images",
     "induction",
+    "latent_cache",
+    "load_real_heads",
     "masks",
     "multi_head_layer",
     "norm_orders",
     "picture_as_tokens",
     "query_axis",
+    "real_heads",
     "ring",
     "split_heads",
     "subplots",
     "transformer",
+    "two_layers",
     "vocabulary",
     "who_sees_whom",
 ]

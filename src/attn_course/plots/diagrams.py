@@ -5,7 +5,6 @@ explains the colours and shapes.
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,86 +21,6 @@ from attn_course.plots.text import (
     on_one_line,
     width_of,
 )
-
-# The pieces of the formula that a chapter can light: what is coloured, what is said below it.
-_PIECES = {
-    "weights": "the softmax makes weights: each row sums to 1",
-    "scale": "the scale keeps the spread of the scores at 1",
-    "scores": "a score for every query with every key",
-    "mask": "the mask says who may look at whom",
-    "heads": "every head has a formula of its own",
-    "sources": "Q from one sequence, K and V from another",
-}
-
-
-def formula(lit: str | None = None) -> Drawing:
-    """Draw the formula of attention with one part highlighted.
-
-    Args:
-        lit: "weights", "scale", "scores", "mask", "heads" or "sources" (the two sequences of cross-attention).
-            All of the formula is lit when not given.
-
-    Raises:
-        ValueError: if there is no such piece.
-
-    Example:
-        >>> formula("scale")
-        The formula softmax(QKᵀ / √D) V; lit: √D
-        the scale keeps the spread of the scores at 1
-    """
-    if lit is not None and lit not in _PIECES:
-        names = ", ".join(map(repr, _PIECES))
-        raise ValueError(
-            f"lit ({lit!r}) must be one of {names}, or None for the whole formula"
-        )
-    lights = {
-        None: ("softmax", "Q", "Kᵀ", "√D", "V"),
-        "weights": ("softmax",),
-        "scale": ("√D",),
-        "scores": ("Q", "Kᵀ"),
-        "mask": ("mask",),
-        "heads": ("softmax", "Q", "Kᵀ", "√D", "V"),
-        "sources": ("Q", "Kᵀ", "V"),
-    }[lit]
-    masked, stacked = lit == "mask", lit == "heads"
-    wide = 84 + 54 * masked  # between the brackets
-    left, middle = (WIDTH - 186 - wide) / 2, 46 + 12 * stacked
-    sheet = Canvas(middle + (46 if lit is None else 76 + 6 * stacked))
-    if stacked:
-        for step in (12, 6, 0):
-            sheet.box(
-                left - 14 + step, middle - 46 - step / 2, wide + 214, 92, "unlit", corner=5
-            )
-
-    def piece(x: float, y: float, width: float, name: str, kind: str) -> None:
-        on = name in lights
-        sheet.box(
-            x,
-            y - 15,
-            width,
-            30,
-            kind if on else "unlit",
-            corner=15 if name == "softmax" else 3,
-        )
-        sheet.text(x + width / 2, y, name, size=20, kind=None if on else "quiet", bold=on)
-
-    piece(left, middle, 112, "softmax", "weights")
-    first = left + 130
-    for edge, bend in ((first - 6, -10), (first + wide + 6, 10)):
-        sheet.bracket(edge, middle, bend)
-    piece(first + 3, middle - 20, 36, "Q", "query")
-    piece(first + 42, middle - 20, 40, "Kᵀ", "key")
-    sheet.line((first, middle), (first + 84, middle), kind="mark", width=2)
-    piece(first + 22, middle + 20, 40, "√D", "operation")
-    if masked:
-        sheet.cells(np.tri(3, dtype=bool), first + 95, middle - 20, (13, 13))
-    piece(first + wide + 20, middle, 36, "V", "value")
-    words = []
-    if lit is not None:
-        sheet.text(WIDTH / 2, middle + 60 + 6 * stacked, _PIECES[lit], size=NORMAL)
-        words = [_PIECES[lit]]
-    named = "" if lit is None else "; lit: " + ", ".join(lights)
-    return sheet.finish("The formula softmax(QKᵀ / √D) V" + named, words)
 
 
 def encoder_decoder(
@@ -216,119 +135,6 @@ def encoder_decoder(
             f"the query comes from the decoder's state after {written!r}",
             f"weights: {listed}",
             f"context: the values averaged by the weights; the decoder reads it and writes {writes!r}",
-        ],
-    )
-
-
-def attention_flow(
-    x: Tensor | ArrayLike,
-    q: Tensor | ArrayLike,
-    k: Tensor | ArrayLike,
-    v: Tensor | ArrayLike,
-    weights: Tensor | ArrayLike,
-    *,
-    row: int = 0,
-    name: str = "",
-) -> Drawing:
-    """Draw how tokens become queries, keys and values, and how these become the output, with all shapes.
-
-    Args:
-        x: (T, E), the tokens.
-        q: (T, D).
-        k: (T, D).
-        v: (T, Dv).
-        weights: (T, T), which shade their cells.
-        row: the token whose row is marked wherever it stands for the one who asks.
-        name: that token.
-
-    Raises:
-        ValueError: if the shapes don't fit each other, or a table is too large to draw.
-    """
-    arrays = {"x": x, "q": q, "k": k, "v": v, "weights": weights}
-    arrays = {key: as_numbers(value) for key, value in arrays.items()}
-    shapes = {key: value.shape for key, value in arrays.items()}
-    for key, sizes in shapes.items():
-        if len(sizes) != 2:
-            raise ValueError(
-                f"{key} of shape {sizes} must have two axes, a row for each token"
-            )
-        if not all(1 <= size <= 8 for size in sizes):
-            raise ValueError(
-                f"{key} of shape {sizes} must have 1 to 8 rows and columns to be drawn"
-            )
-    rows, width = shapes["x"][0], shapes["q"][1]
-    for key, wanted in (
-        ("q", (rows, width)),
-        ("k", (rows, width)),
-        ("v", (rows, shapes["v"][1])),
-        ("weights", (rows, rows)),
-    ):
-        if shapes[key] != wanted:
-            raise ValueError(
-                f"{key} of shape {shapes[key]} must have the shape {wanted}: x is {shapes['x']} and q is {shapes['q']}"
-            )
-    if not 0 <= row < rows:
-        raise ValueError(f"row ({row}) must be one of the {rows} tokens, counting from 0")
-
-    cell = 11.0
-    tall, gap = rows * cell, 50
-    tops = [34 + i * (tall + gap) for i in range(3)]
-    sheet = Canvas(tops[2] + tall + 18)
-    mid = [top + tall / 2 for top in tops]
-
-    start = 14.0
-    right = start + shapes["x"][1] * cell
-    pill, pills, made = 74, 92, 184
-    elbow = 82 if right < 76 else right + 3
-    for i, (key, kind) in enumerate((("q", "query"), ("k", "key"), ("v", "value"))):
-        columns = shapes[key][1]
-        if i == 1:
-            sheet.arrow((right, mid[1]), (pills, mid[1]))
-        else:
-            sheet.arrow((elbow, mid[1]), (elbow, mid[i]), (pills, mid[i]))
-        sheet.labelled(pills, mid[i] - 13, pill, 26, "operation", f"W_{kind}")
-        sheet.arrow((pills + pill, mid[i]), (made, mid[i]))
-        sheet.text(made + columns * cell / 2, tops[i] - 14, f"{key} {shape(shapes[key])}")
-        sheet.table(made, tops[i], rows, columns, kind, lit=row if key == "q" else None)
-    sheet.table(start, tops[1], rows, shapes["x"][1], "vector", lit=row)
-    sheet.text(start, tops[1] - 14, f"x {shape(shapes['x'])}", anchor="start")
-
-    left = 264.0
-    asked = {"scores": None, "weights": arrays["weights"]}
-    for i, (key, shades) in enumerate(asked.items()):
-        sheet.table(left, tops[i], rows, rows, key, shades=shades, lit=row)
-    out = shapes["v"][1]
-    centre = left + rows * cell / 2
-    sheet.table(centre - out * cell / 2, tops[2], rows, out, "context", lit=row)
-    ends = [made + shapes[key][1] * cell for key in ("q", "k", "v")]
-    sheet.arrow((ends[0], mid[0]), (left, mid[0]))
-    join = (max(ends) + left) / 2
-    sheet.line((ends[1], mid[1]), (join, mid[1]), (join, mid[0]))
-    sheet.arrow((ends[2], mid[2]), (centre - out * cell / 2, mid[2]))
-    sheet.arrow((centre, tops[0] + tall), (centre, tops[1]))
-    sheet.arrow((centre, tops[1] + tall), (centre, tops[2]))
-    root = math.isqrt(width)
-    scale = f"÷ {root}" if root * root == width else f"÷ √{width}"
-    sheet.text(centre + 10, tops[1] - gap / 2, f"{scale}, softmax", anchor="start")
-    sheet.text(centre + 10, tops[2] - gap / 2, "average of v", anchor="start")
-    beside = left + rows * cell + 10
-    square = shape((rows, rows))
-    for i, (key, sizes) in enumerate(
-        (("scores", square), ("weights", square), ("out", shape((rows, out))))
-    ):
-        sheet.text(beside, mid[i] - 9, key, anchor="start", bold=True)
-        sheet.text(beside, mid[i] + 9, sizes, anchor="start")
-    if name:
-        sheet.text(start, tops[1] + tall + 16, short(name), anchor="start", bold=True)
-    named = f", the row of {name} marked" if name else ""
-    return sheet.finish(
-        "From the tokens to the output" + named,
-        [
-            f"x {shape(shapes['x'])} times W_query, W_key, W_value: q {shape(shapes['q'])}, k {shape(shapes['k'])}, "
-            f"v {shape(shapes['v'])}",
-            f"q and k: scores {square}",
-            f"{scale}, softmax: weights {square}",
-            f"weights and v: out {shape((rows, out))}",
         ],
     )
 
@@ -639,47 +445,63 @@ def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> 
 # The parts of the drawing of self-attention that each step highlights.
 _STEPS = {
     "projections": ("x", "W_query", "W_key", "W_value", "q", "k", "v"),
-    "scores": ("q", "k", "q kᵀ", "scores"),
+    "scores": ("x", "q", "k", "product", "scores"),
     "scale": ("scores", "÷ √D"),
     "mask": ("scores", "mask"),
     "softmax": ("softmax", "weights"),
     "dropout": ("weights", "dropout"),
-    "context": ("v", "weights", "weights v", "context"),
+    "context": ("x", "v", "weights", "average", "context"),
 }
+_PARTS = ("projections", "scale", "mask", "dropout")  # of these, a drawing can do without
 
 
 def attention_steps(
-    highlight: str | None = None, *, length: int = 6, d_in: int = 3, head_dim: int = 2
+    highlight: str | None = None,
+    *,
+    parts: Sequence[str] = _PARTS,
+    length: int = 6,
+    d_in: int = 3,
+    head_dim: int = 2,
 ) -> Drawing:
     """Draw single-head self-attention from the tokens to the context vectors, with the shape of every tensor.
 
     Args:
         highlight: the step to highlight: "projections", "scores", "scale", "mask", "softmax", "dropout" or
             "context". Every step is drawn in colour when it is None.
+        parts: which of "projections", "scale", "mask" and "dropout" are drawn. Without projections, the tokens are
+            their own queries, keys and values.
         length: T, the number of tokens.
         d_in: E, the width of a token.
         head_dim: D, the width of a query, a key and a value.
 
     Raises:
-        ValueError: if there is no such step.
+        ValueError: if there is no such step or part, or the step to highlight is not drawn.
 
     Example:
-        >>> attention_steps("scale")
+        >>> attention_steps("scale", parts=["projections", "scale"])
         Single-head self-attention, step by step; highlighted: scale
         x (6, 3) times W_query, W_key, W_value: q, k, v (6, 2)
         q times k transposed: scores (6, 6)
-        scores ÷ √D, mask, softmax: weights (6, 6)
-        dropout, weights times v: context (6, 2)
+        scores ÷ √D, softmax: weights (6, 6)
+        weights times v: context (6, 2)
     """
-    if highlight is not None and highlight not in _STEPS:
-        names = ", ".join(map(repr, _STEPS))
+    if wrong := [part for part in parts if part not in _PARTS]:
+        raise ValueError(f"parts {wrong} must be among {list(_PARTS)}")
+    steps = [name for name in _STEPS if name in parts or name not in _PARTS]
+    if highlight is not None and highlight not in steps:
+        names = ", ".join(map(repr, steps))
         raise ValueError(
             f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour"
         )
-    highlighted = _STEPS.get(highlight or "", ())
-    tokens, projected = shape((length, d_in)), shape((length, head_dim))
-    square = shape((length, length))
-    sheet = Canvas(300)
+    projected = "projections" in parts
+    highlighted = set(_STEPS.get(highlight or "", ()))
+    if projected and highlight != "projections":
+        highlighted.discard("x")  # queries, keys and values take its place
+    tokens, square = shape((length, d_in)), shape((length, length))
+    vectors = shape((length, head_dim)) if projected else tokens
+    q, k, v = ("q", "k", "v") if projected else ("x", "x", "x")
+    up = 0 if projected else 80  # the rest moves up where no projections are drawn
+    sheet = Canvas(300 - up)
 
     def part(
         x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str
@@ -700,47 +522,61 @@ def attention_steps(
                 bold=bool(highlight) and colour,
             )
 
-    columns = {"q": 54.0, "k": 160.0, "v": 386.0}
-    projections = {"q": "W_query", "k": "W_key", "v": "W_value"}
-    kinds = {"q": "query", "k": "key", "v": "value"}
     part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
-    for name, x in columns.items():
-        if name == "k":
-            sheet.arrow((x + 10, 36), (x + 10, 50))
-        else:
-            sheet.arrow((165 if name == "q" else 275, 22), (x, 22), (x, 50))
-        part(x, 50, 84, 24, projections[name], "operation")
-        sheet.arrow((x, 74), (x, 88))
-        part(x, 88, 84, 28, name, kinds[name], f"{name} {projected}")
-    sheet.arrow((54, 116), (54, 143), (77, 143))
-    sheet.arrow((160, 116), (160, 143), (137, 143))
-    part(107, 131, 60, 24, "q kᵀ", "operation")
-    sheet.arrow((107, 155), (107, 166), (50, 166), (50, 178))
-    part(50, 178, 80, 38, "scores", "scores", "scores", square)
-    for start, x, width, name in (
-        (90, 137, 54, "÷ √D"),
-        (164, 204, 52, "mask"),
-        (230, 277, 66, "softmax"),
+    if projected:
+        columns = {"q": 54.0, "k": 160.0, "v": 386.0}
+        matrices = {"q": "W_query", "k": "W_key", "v": "W_value"}
+        kinds = {"q": "query", "k": "key", "v": "value"}
+        for name, x in columns.items():
+            if name == "k":
+                sheet.arrow((x + 10, 36), (x + 10, 50))
+            else:
+                sheet.arrow((165 if name == "q" else 275, 22), (x, 22), (x, 50))
+            part(x, 50, 84, 24, matrices[name], "operation")
+            sheet.arrow((x, 74), (x, 88))
+            part(x, 88, 84, 28, name, kinds[name], f"{name} {vectors}")
+        sheet.arrow((54, 116), (54, 143), (77, 143))
+        sheet.arrow((160, 116), (160, 143), (137, 143))
+        sheet.arrow((424, 116), (424, 276), (410, 276))
+    else:
+        sheet.arrow((165, 22), (107, 22), (107, 51))
+        sheet.arrow((275, 22), (424, 22), (424, 196), (410, 196))
+    part(107, 131 - up, 60, 24, "product", "operation", f"{q} {k}ᵀ")
+    sheet.arrow((107, 155 - up), (107, 166 - up), (50, 166 - up), (50, 178 - up))
+    part(50, 178 - up, 80, 38, "scores", "scores", "scores", square)
+    row, start = 197 - up, 90.0
+    for x, width, name, step in (
+        (137, 54, "÷ √D", "scale"),
+        (204, 52, "mask", "mask"),
+        (277, 66, "softmax", "softmax"),
     ):
-        sheet.arrow((start, 197), (x - width / 2, 197))
-        part(x, 185, width, 24, name, "operation")
-    sheet.arrow((310, 197), (324, 197))
-    part(364, 178, 80, 38, "weights", "weights", "weights", square)
-    sheet.arrow((364, 216), (364, 228))
-    part(364, 228, 76, 24, "dropout", "operation")
-    sheet.arrow((364, 252), (364, 264))
-    part(364, 264, 84, 24, "weights v", "operation", "weights · v")
-    sheet.arrow((424, 116), (424, 276), (406, 276))
-    sheet.arrow((322, 276), (276, 276))
-    part(216, 262, 120, 28, "context", "context", f"context {projected}")
+        if step in steps:
+            sheet.arrow((start, row), (x - width / 2, row))
+            part(x, row - 12, width, 24, name, "operation")
+            start = x + width / 2
+    sheet.arrow((start, row), (324, row))
+    part(364, 178 - up, 80, 38, "weights", "weights", "weights", square)
+    below = 216 - up
+    if "dropout" in parts:
+        sheet.arrow((364, below), (364, below + 12))
+        part(364, below + 12, 76, 24, "dropout", "operation")
+        below += 36
+    sheet.arrow((364, below), (364, 264 - up))
+    part(364, 264 - up, 92, 24, "average", "operation", f"weights {v}")
+    sheet.arrow((318, 276 - up), (276, 276 - up))
+    part(216, 262 - up, 120, 28, "context", "context", f"context {vectors}")
     said = "" if highlight is None else f"; highlighted: {highlight}"
+    operations = {"scale": "÷ √D", "mask": "mask", "softmax": "softmax"}
+    between = [name for step, name in operations.items() if step in steps]
+    first = [f"x {tokens} times W_query, W_key, W_value: q, k, v {vectors}"]
+    dropped = "dropout, " if "dropout" in parts else ""
     return sheet.finish(
         f"Single-head self-attention, step by step{said}",
         [
-            f"x {tokens} times W_query, W_key, W_value: q, k, v {projected}",
-            f"q times k transposed: scores {square}",
-            f"scores ÷ √D, mask, softmax: weights {square}",
-            f"dropout, weights times v: context {projected}",
+            *(first if projected else [f"x {tokens}"]),
+            f"{q} times {k} transposed: scores {square}",
+            f"scores {', '.join(between)}: weights {square}",
+            f"{dropped}weights times {v}: context {vectors}",
         ],
     )
 
@@ -835,6 +671,61 @@ def norm_orders() -> Drawing:
         [
             "pre-norm: the norm is on the branch, so the sublayer reads a normalised copy: x + f(norm(x))",
             "post-norm: the norm is on the stream, after the addition: norm(x + f(x))",
+        ],
+    )
+
+
+def two_layers() -> Drawing:
+    """Draw a layer of a Transformer of 2017 and one of a language model of 2026 side by side.
+
+    Example:
+        >>> two_layers()
+        A layer of 2017 and a layer of 2026
+        2017: x + attention, norm; then + feed-forward, norm. Positions are added before the first layer.
+        2026: norm, attention with rotary positions and shared keys, + x; then norm, SwiGLU, + x. The norm is RMSNorm.
+    """
+    sheet = Canvas(420)
+    designs = (
+        (
+            54,
+            "2017",
+            "LayerNorm",
+            ("multi-head", "attention"),
+            ("feed-forward", "with ReLU"),
+        ),
+        (
+            274,
+            "2026",
+            "RMSNorm",
+            ("attention with", "fewer key heads"),
+            ("feed-forward", "SwiGLU"),
+        ),
+    )
+    for stream, year, norm, *sublayers in designs:
+        sheet.text(stream + 60, 18, year, size=NORMAL, bold=True)
+        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
+        sheet.arrow((stream, 60), (stream, 372), kind="stream", width=5)
+        sheet.labelled(stream - 30, 372, 60, 24, "vector", "next x")
+        for top, lines in zip((76, 222), sublayers, strict=True):
+            left = stream + 44
+            if year == "2026":
+                sheet.arrow((stream, top + 12), (left, top + 12))
+                sheet.labelled(left, top, 116, 24, "operation", norm)
+                sheet.arrow((left + 58, top + 24), (left + 58, top + 44))
+            else:
+                sheet.arrow((stream, top + 62), (left, top + 62))
+                sheet.labelled(stream - 40, top + 108, 80, 24, "operation", norm)
+            sheet.labelled(left, top + 44, 116, 36, "unlit", *lines)
+            end = top + 94
+            sheet.line((left + 58, top + 80), (left + 58, end))
+            sheet.arrow((left + 58, end), (stream + 10, end))
+            sheet.plus(stream, end)
+    return sheet.finish(
+        "A layer of 2017 and a layer of 2026",
+        [
+            "2017: x + attention, norm; then + feed-forward, norm. Positions are added before the first layer.",
+            "2026: norm, attention with rotary positions and shared keys, + x; then norm, SwiGLU, + x. "
+            "The norm is RMSNorm.",
         ],
     )
 
@@ -1217,6 +1108,82 @@ def ring(step: int = 0) -> Drawing:
     sheet.arrow((421, 86), (434, 86), (434, 168), (4, 168), (4, 86), (18, 86), kind="flow")
     sheet.text(220, 188, "keys and values travel, queries and outputs stay")
     return sheet.finish("Four processes in a ring, and what each of them holds", words)
+
+
+def divided_cache() -> Drawing:
+    """Draw a decoding step with a cache that is divided among four processes: one query, four outputs, one merge.
+
+    Example:
+        >>> divided_cache().text.splitlines()[2]
+        'process 0 keeps k 0 and v 0, gets the query, and computes out 0 and its logsumexp'
+    """
+    sheet = Canvas(248)
+    words = ["the process with the new token sends its query to all others"]
+    sheet.labelled(160, 10, 120, 24, "query", "new query")
+    sheet.labelled(160, 178, 120, 24, "operation", "merge")
+    sheet.labelled(160, 214, 120, 24, "context", "output")
+    sheet.arrow((220, 202), (220, 214))
+    for rank in range(4):
+        x = 10 + 107 * rank
+        sheet.box(x, 56, 98, 98, "unlit", corner=5)
+        sheet.text(x + 49, 69, f"process {rank}", kind="quiet")
+        sheet.labelled(x + 8, 82, 38, 24, "key", f"k {rank}")
+        sheet.labelled(x + 52, 82, 38, 24, "value", f"v {rank}")
+        sheet.labelled(x + 8, 122, 82, 24, "context", f"out {rank}")
+        sheet.arrow((x + 49, 106), (x + 49, 122))
+        inner = 175 + 30 * rank
+        sheet.arrow((inner, 34), (x + 49, 56), kind="flow")
+        sheet.arrow((x + 49, 154), (inner, 178), kind="flow")
+        words.append(
+            f"process {rank} keeps k {rank} and v {rank}, gets the query, and computes out {rank} and its logsumexp"
+        )
+    words.append("the four outputs and logsumexps are merged into one output")
+    return sheet.finish(
+        "Four processes, each with a part of the cache, and one query", words
+    )
+
+
+def latent_cache() -> Drawing:
+    """Draw what latent attention stores, and a score computed in two ways: with an expanded key, or with W_k absorbed.
+
+    Example:
+        >>> latent_cache().text.splitlines()[3]
+        'absorbed: the query times W_k transposed, then a dot product with each latent'
+    """
+    sheet = Canvas(222)
+    sheet.labelled(16, 22, 60, 24, "vector", "token x")
+    sheet.labelled(106, 22, 52, 24, "operation", "W_c")
+    sheet.box(190, 8, 110, 52, "unlit", corner=5)
+    sheet.labelled(202, 22, 86, 24, "context", "latent c")
+    sheet.arrow((76, 34), (106, 34))
+    sheet.arrow((158, 34), (202, 34))
+    sheet.text(312, 34, "all that is cached", anchor="start", kind="quiet")
+    for top, title, cost in (
+        (104, "expanded", "W_k is applied to every cached token"),
+        (184, "absorbed", "W_k is applied to the new query alone"),
+    ):
+        sheet.text(16, top - 22, title, anchor="start", bold=True)
+        sheet.text(100, top - 22, cost, anchor="start", kind="quiet")
+        sheet.labelled(16, top, 86, 24, "context", "latent c")
+        sheet.labelled(360, top, 64, 24, "query", "query")
+    sheet.arrow((102, 116), (130, 116))
+    sheet.labelled(130, 104, 52, 24, "operation", "W_k")
+    sheet.arrow((182, 116), (210, 116))
+    sheet.labelled(210, 104, 64, 24, "key", "key")
+    sheet.text(317, 116, "dot product", kind="quiet")
+    sheet.arrow((360, 196), (332, 196))
+    sheet.labelled(280, 184, 52, 24, "operation", "W_kᵀ")
+    sheet.arrow((280, 196), (252, 196))
+    sheet.labelled(188, 184, 64, 24, "query", "query'")
+    sheet.text(145, 196, "dot product", kind="quiet")
+    return sheet.finish(
+        "A latent in the cache, and a score in two ways",
+        [
+            "token x times W_c: latent c, which is all that is cached",
+            "expanded: each latent times W_k is a key, then a dot product of each key with the query",
+            "absorbed: the query times W_k transposed, then a dot product with each latent",
+        ],
+    )
 
 
 def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:

@@ -1,4 +1,4 @@
-"""Rows of small images, or of numbers for their patches. Used from chapter 19 on."""
+"""Rows of small images, or of numbers for their patches. Used from chapter 23 on."""
 
 import math
 from collections.abc import Sequence
