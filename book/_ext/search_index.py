@@ -56,11 +56,15 @@ ALIASES = {
     "notebooks/02_": "The softmax: softmax of any scores, softmax with a temperature, log-softmax",
     "notebooks/03_": "Query, key, value. Why do we divide by the square root? sqrt(d), sqrt(D), √D",
     "notebooks/05_": "is_causal, is_causal=True, causal mask, padding mask",
+    "notebooks/06_": "view vs transpose, view versus transpose",
     "notebooks/15_": "KV cache",
+    "notebooks/18_": "Attention sink, attention sinks",
+    "notebooks/21_": "Attention is not explanation, attention as an explanation",
 }
 # Other words for a section, by its address.
 SECTION_ALIASES = {
     "causal-masks": "causal mask",
+    "attention-sinks": "attention sink",
     "tiled-attention": "flash attention, FlashAttention",
     "rotary-position-embeddings-rope": "rope",
     "run-the-notebooks-on-your-machine": "how to install, installation",

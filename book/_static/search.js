@@ -9,7 +9,7 @@
       await pagefind.options({
         baseUrl: root.pathname,
         excerptLength: 24,
-        ranking: { termSimilarity: 2, pageLength: 0.2, termSaturation: 1.6 },
+        ranking: { termSimilarity: 2, pageLength: 0.2, termSaturation: 2 },
       });
       return pagefind;
     }));

@@ -17,19 +17,24 @@ EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text
 ROUTES = (
     ("The formula now", range(2, 7), ()),
     ("The translator", range(1, 14), ()),
-    ("Production", range(14, 22), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
+    ("Production", tuple(range(14, 21)), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
 )
-CHAPTERS = tuple(range(1, 22))
-PARTS = (("I · first principles", 1, 7), ("II · translating", 8, 13), ("III · production", 14, 21))
+CHAPTERS = range(1, 25)
+PARTS = (
+    ("I · first principles", 1, 7),
+    ("II · translating", 8, 13),
+    ("III · fast", 14, 20),
+    ("IV · elsewhere", 21, 24),
+)
 
 
 def path() -> Drawing:
     """Draw the chapters and three ways through them."""
-    step = 20.4
-    at = {chapter: 8 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
+    step, box = 17.9, 16.9
+    at = {chapter: 6 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
     sheet = Canvas(258)
     for name, first, last in PARTS:
-        left, right = at[first] - 9, at[last] + 9
+        left, right = at[first] - box / 2, at[last] + box / 2
         if last == CHAPTERS[-1]:
             sheet.text(right, 20, name, anchor="end")
         else:
@@ -42,16 +47,16 @@ def path() -> Drawing:
         sheet.line((at[first], y), (at[stops[-1]], y), kind="stream", width=5)
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
-            sheet.labelled(at[chapter] - 9, y - 9, 18, 18, kind, str(chapter), corner=4)
-        sheet.mark(at[stops[0]] - 9, y - 9, 18, 18)
+            sheet.labelled(at[chapter] - box / 2, y - box / 2, box, box, kind, str(chapter), size=13.6, corner=4)
+        sheet.mark(at[stops[0]] - box / 2, y - box / 2, box, box)
     y = 240
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=4)
     sheet.text(at[1] + 14, y, "read", anchor="start")
-    sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=4)
-    sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
-    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=4)
-    sheet.mark(at[12] - 9, y - 9, 18, 18)
-    sheet.text(at[12] + 18, y, "begins here", anchor="start")
+    sheet.labelled(at[5] - 11, y - 9, 18, 18, "unlit", corner=4)
+    sheet.text(at[5] + 14, y, "read if new to you", anchor="start")
+    sheet.labelled(at[14] - 9, y - 9, 18, 18, "weights", corner=4)
+    sheet.mark(at[14] - 9, y - 9, 18, 18)
+    sheet.text(at[14] + 18, y, "begins here", anchor="start")
 
     def listed(chapters) -> str:
         return ", ".join(map(str, chapters))
