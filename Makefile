@@ -20,7 +20,7 @@ CHAPTERS := $(if $(ONLY),-- $(ONLY))
 SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.*' 2>/dev/null)
 
-.PHONY: help book serve pdf weight lab copy test check types tools seeds machines accelerator notebooks gpu address clean FORCE
+.PHONY: help book serve pdf weight lab copy test check types tools seeds machines accelerator notebooks gpu triton address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -76,9 +76,12 @@ notebooks: .venv/.ready  ## execute and store the notebooks that changed (ONLY="
 	@$(PY) scripts/notebooks.py --jobs $(JOBS) $(ONLY) || { $(PY) tests/environment_report.py >&2; exit 1; }
 	@$(PY) scripts/reading_time.py
 
-gpu: .venv/.ready  ## execute all notebooks on a CUDA GPU and compare with the stored outputs
+gpu: .venv/.ready  ## execute all notebooks and the Triton kernel on a CUDA GPU and compare
 	@$(PY) -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'make gpu: PyTorch sees no CUDA GPU here')"
 	@$(NOX) gpu $(CHAPTERS)
+
+triton: .venv/.ready  ## run the Triton kernel of chapter 17 in its interpreter, without a GPU (a download of 300 MB)
+	@$(NOX) triton
 
 address:  ## for whoever publishes a copy: write its address everywhere (URL=https://github.com/owner/name)
 	@$$(command -v $(PY) || command -v python3) scripts/set_repository_url.py $(URL)

@@ -4,6 +4,7 @@ The sessions run in the environment that ``make`` has prepared. Arguments after 
 With STRICT=1, a test that cannot run for want of a program is a failure (tests/conftest.py).
 """
 
+import importlib.util
 import json
 import os
 import platform
@@ -22,11 +23,11 @@ nox.options.error_on_missing_interpreters = False
 # Tests that place nothing on a device, or that are about the kernels of the CPU.
 CPU_TESTS = """
 batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package
-attention_view pretrained pretrained_configured pretrained_marian_tokenizer pretrained_minilm pretrained_weights
-process_pool sdpa show_source text words
+attention_view cli_generate gguf pretrained pretrained_config pretrained_configured pretrained_marian_tokenizer
+pretrained_minilm pretrained_weights process_pool real_heads sdpa show_source text triton_attention words
 """
 # These notebooks compute in float64; all others also run on a device without float64.
-DOUBLE = ("03", "06", "08", "09", "14", "15", "16", "17", "21")
+DOUBLE = ("03", "06", "08", "09", "17", "18", "22", "24")
 # PyTorch finds the stand-in for an accelerator by itself if its folder is on the path.
 STANDIN = {"PYTHONPATH": str(ROOT / "tests" / "standin"), "ATTN_COURSE_DEVICE": ""}
 # Variables that make the libraries of this processor choose the kernels of another one.
@@ -57,6 +58,7 @@ print(json.dumps([name for name in dispatched if available[name]]))
 
 # tests/tools has the tests of the scripts and of the tests themselves. They take long, and few changes affect them.
 UNIT_TESTS = ["tests", "--ignore=tests/site", "--ignore=tests/tools"]
+TRITON_TEST = "tests/functional/test_triton_attention.py"
 
 
 def chapters(session: nox.Session) -> list[Path]:
@@ -209,9 +211,25 @@ def placed_notebooks(session: nox.Session, precision: str) -> None:
 
 
 @nox.session
+def triton(session: nox.Session) -> None:
+    """The Triton kernel of chapter 17 in Triton's interpreter, which needs no GPU."""
+    env = {"TRITON_INTERPRET": "1"}
+    if importlib.util.find_spec("triton") is None:
+        folder = ROOT / "_build" / "triton"  # Triton takes 1 GB, so it is not in the environment of all other sessions
+        if not (folder / "triton").is_dir():
+            pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder))
+            session.run(*pip, "triton==3.9.0")
+        env["PYTHONPATH"] = str(folder)
+    pytest(session, TRITON_TEST, jobs=1, env=env)
+
+
+@nox.session
 def gpu(session: nox.Session) -> None:
-    """The notebooks on a CUDA GPU."""
-    compare_notebooks(session, notebooks_of(session), {"ATTN_COURSE_DEVICE": "cuda"})
+    """The notebooks and the Triton kernel on a CUDA GPU."""
+    paths = notebooks_of(session)
+    compare_notebooks(session, paths, {"ATTN_COURSE_DEVICE": "cuda"})
+    if any(path.stem.startswith("17_") for path in paths):
+        pytest(session, TRITON_TEST, jobs=1)
 
 
 def kernels_of(processor: str) -> dict[str, str]:

@@ -243,20 +243,13 @@ def update(path: Path, force: bool) -> str:
     nbformat.validate(normal)
     text = as_text(normal)
     if text != path.read_text(encoding="utf-8"):
-        write_atomically(path, text)
+        from attn_course.training import write_atomically  # imports torch, which --check does not need
+
+        write_atomically(path, text.encode())
         done += ", stored" if done == "executed" else ", normalised"
     MEMORY.mkdir(parents=True, exist_ok=True)
     (MEMORY / path.stem).write_text(fingerprint(normal), "utf-8")
     return f"{shown(path)}: {done}"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- the command

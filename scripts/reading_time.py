@@ -22,7 +22,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 22)}
+PARTS = {1: range(1, 8), 2: range(8, 14), 3: range(14, 21), 4: range(21, 25)}
+ROMAN = ("", "I", "II", "III", "IV")
 
 COLLAPSED = "jp-MarkdownHeadingCollapsed"
 NO_DETAILS = "none yet"  # for chapters without optional sections
@@ -237,7 +238,7 @@ def path_of_book(all_chapters: Iterable[Chapter]) -> str:
         short, whole = (sum(rounded(getattr(found, kind).minutes) for found in mine) for kind in ("core", "whole"))
         solved = sum(found.exercises.total() for found in mine)
         # A phone leaves the first column a few letters, so a part goes by its number.
-        name = f"[Part {'I' * part}](part_{part}.md)" if part else "Chapter 0"
+        name = f"[Part {ROMAN[part]}](part_{part}.md)" if part else "Chapter 0"
         text.append(f"| {name} | {hours(short)} | {hours(whole)} | {hours(solved)} |")
     return "\n".join(["", *text, ""])
 

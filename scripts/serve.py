@@ -116,7 +116,7 @@ class Pages(SimpleHTTPRequestHandler):
             super().do_GET()
             return
         # A foreign name that leads to this machine is no page of ours.
-        if self.headers.get("Host", "").rpartition(":")[0] not in HOSTS:
+        if self.headers.get("Host") not in [f"{host}:{self.server.server_port}" for host in HOSTS]:
             self.send_error(403, "only pages on localhost are told")
             return
         answer = json.dumps(self.server.kernels).encode()
@@ -126,6 +126,11 @@ class Pages(SimpleHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(answer)
+
+    def end_headers(self) -> None:
+        # A page of others could lay itself over a framed chapter, and have the reader drop and run its code in a cell.
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+        super().end_headers()
 
     def log_message(self, *_) -> None:
         pass

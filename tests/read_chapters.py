@@ -138,13 +138,13 @@ def imports(source: NotebookNode | int | str) -> dict:
 
 
 def definitions(number: int | str, constants: tuple[str, ...] = ()) -> dict:
-    """The namespace after the imports cell and the classes, functions and named constants before the exercises."""
+    """The namespace after all imports and the classes, functions and named constants before the exercises."""
     namespace = imports(number)
 
     def is_kept(node: ast.stmt) -> bool:
         if isinstance(node, ast.Assign):
             return isinstance(node.targets[0], ast.Name) and node.targets[0].id in constants
-        return isinstance(node, ast.ClassDef | ast.FunctionDef)
+        return isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef)
 
     for cell in code_cells(number):
         if not {"launch", "imports", "exercise"} & set(cell.metadata.get("tags", [])):

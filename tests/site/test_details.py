@@ -7,6 +7,7 @@ hand each rule cells that break it.
 import ast
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -23,7 +24,10 @@ def script(name):
 
 reading_time, notebooks = script("reading_time"), script("notebooks")
 each_chapter = pytest.mark.parametrize("name", [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
-SHORT = tuple(f"{number:02d}" for number in range(1, 22))  # the chapters whose cores one can finish
+SHORT = tuple(path.name[:2] for path in sorted(NOTEBOOKS.glob("*.ipynb")))[1:]  # chapters whose cores one can finish
+
+# Chapters whose optional sections are short.
+HALF = tuple(number for number in SHORT if number in ("01", "02", "03", "04", "05", "06") or number >= "14")
 
 
 def stored(name: str) -> dict:
@@ -294,6 +298,48 @@ def test_no_core_needs_a_detail(name):
     assert needed_details(stored(name)["cells"]) == []
 
 
+# -- Each optional section runs after the core -------------------------------------------------------
+
+SECTION = re.compile(r"\d+\.\d+")
+OPTIONAL = re.compile(r"^### (\d+\.\d+) ", re.MULTILINE)
+NAMED = re.compile(r"(?<=[Nn]eeds section)s?((?:,? (?:and )?\d+\.\d+)+)")
+
+
+def undeclared_sections(cells: list[dict]) -> list[str]:
+    """Names that an optional section takes from another one and does not say in its line.
+
+    The line in italics below its title says it: "Needs section 5.12."
+    """
+    start = next((i for i, cell in enumerate(cells) if reading_time.source(cell).startswith("## Going deeper")), None)
+    if start is None:
+        return []
+    sections, declared, here, found = {}, {}, None, []
+    for i, cell in enumerate(cells):
+        text = reading_time.source(cell)
+        if cell["cell_type"] == "markdown":
+            for heading in OPTIONAL.finditer(text) if i >= start else ():
+                here = heading[1]
+                line = text[heading.end() :].split("\n\n")[1:2]
+                declared[here] = {number for names in NAMED.findall("".join(line)) for number in SECTION.findall(names)}
+                declared[here].update(*(declared.get(number, ()) for number in declared[here]))  # and what those need
+        elif cell["cell_type"] == "code":
+            names = Names(text)
+            if here is None:  # the core
+                continue
+            own = sections.setdefault(here, set())
+            for name in sorted((names.needs | names.changes) - own):
+                last = next((other for other in reversed(sections) if other != here and name in sections[other]), "")
+                if last and last not in declared[here]:
+                    found.append(f"section {here} takes {name} from section {last} and does not say so")
+            own |= names.binds
+    return list(dict.fromkeys(found))
+
+
+@each_chapter
+def test_an_optional_section_needs_only_the_core_and_what_it_names(name):
+    assert undeclared_sections(stored(name)["cells"]) == []
+
+
 # -- Short enough, and counted -----------------------------------------------------------------------
 
 
@@ -303,6 +349,11 @@ def test_a_core_can_be_finished(number):
     core = reading_time.chapter(path).core
     assert core.words <= 2600
     assert core.cells <= 35
+    if number in HALF:
+        whole = reading_time.chapter(path).whole
+        assert whole.words - core.words <= core.words / 2, (
+            "the optional sections are more than half as long as the core"
+        )
 
 
 def test_chapter_0_fits_one_hour():
@@ -461,6 +512,33 @@ def test_a_detail_may_use_an_earlier_detail():
 
 
 # -- The count ---------------------------------------------------------------------------------------
+
+
+DEEPER = [markdown("## Going deeper"), markdown("### 5.3 One\n\n*For all.*"), code("x = 1")]
+
+
+@pytest.mark.parametrize(
+    ("line", "cell", "complaints"),
+    [
+        ("*For all.*", "print(x)", ["section 5.4 takes x from section 5.3 and does not say so"]),
+        ("*For all; needs section 5.3.*", "print(x)", []),
+        ("*For all; needs sections 5.2 and 5.3.*", "print(x)", []),
+        ("*For all.*", "x = 2; print(x)", []),
+        ("*For all.*", "print(known)", []),
+    ],
+)
+def test_an_optional_section_says_which_other_one_it_needs(line, cell, complaints):
+    cells = [TITLE, code("known = 0"), *DEEPER, markdown(f"### 5.4 Two\n\n{line}"), code(cell)]
+    assert undeclared_sections(cells) == complaints
+
+
+def test_an_optional_section_needs_what_its_own_needs_need():
+    third = [
+        markdown("### 5.4 Two\n\n*Needs section 5.3.*"),
+        code("y = x"),
+        markdown("### 5.5 Three\n\n*Needs section 5.4.*"),
+    ]
+    assert undeclared_sections([TITLE, *DEEPER, *third, code("print(x, y)")]) == []
 
 
 def test_a_detail_ends_where_the_next_heading_of_its_level_begins():

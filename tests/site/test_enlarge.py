@@ -5,7 +5,7 @@ import re
 import pytest
 from test_pages import HTML, NARROW, WIDE, Visit, built, site, tab  # noqa: F401
 
-PAGE = "notebooks/17_pretrained_models.html"
+PAGE = "notebooks/22_sentence_encoders.html"
 
 
 def test_a_wide_picture_is_enlarged_on_a_telephone_scrolled_and_closed(tab, site):  # noqa: F811

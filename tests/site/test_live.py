@@ -14,6 +14,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 from read_chapters import ROOT
@@ -162,8 +164,8 @@ def test_a_cell_runs_after_the_cells_that_it_needs_and_their_outputs_stay(page):
 
 
 def test_a_core_runs_without_its_details_and_a_detail_after_everything_above(page):
-    names = "print([name in globals() for name in ('query', 'two_views', 'projection', 'x')])"
-    core, detail = page.cell("sum_normalised = "), page.cell("centred = ")
+    names = "print([name in globals() for name in ('query', 'length', 'projection', 'x')])"
+    core, detail = page.cell("sum_normalised = "), page.cell("wrong = ")
     assert page.run(core, names) == "[True, False, False, True]"
     page.write(detail, names)
     detail.locator(".live-run").evaluate("(button) => button.click()")  # its section is folded
@@ -190,6 +192,8 @@ def test_a_cell_above_that_stops_is_shown_and_the_cell_itself_does_not_run(page)
 
 SHOWN = """
 import sys, time
+import attn_course
+from attn_course import show_source
 from IPython.display import HTML, Markdown, SVG, clear_output, display
 print("gone"); clear_output()
 display(HTML("<p id='scripted'>waits</p><script>document.getElementById('scripted').textContent = 'ran'</script>"))
@@ -578,6 +582,33 @@ def test_only_pages_of_this_site_learn_where_the_kernels_are(served):
     foreign = urllib.request.Request(address, headers={"Host": f"attacker.example:{served.server_port}"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(foreign)
+
+
+@pytest.fixture
+def without_kernels(tmp_path):
+    """The address of a site whose live.json names no server, so that neither a browser nor a kernel is needed."""
+    (tmp_path / "index.html").touch()
+    with serve.Site(tmp_path, 0, live=False) as site:  # noqa: F811
+        site.jupyter, site.kernels = SimpleNamespace(stop=lambda: None), {"token": "secret"}
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{site.server_port}/"
+        site.shutdown()
+
+
+@pytest.mark.parametrize("host", ["attacker.example:{}", "localhost.attacker.example:{}", "localhost:{}, attacker"])
+def test_a_foreign_name_that_leads_to_this_machine_is_told_no_token(without_kernels, host):
+    name = host.format(urlsplit(without_kernels).port)
+    foreign = urllib.request.Request(f"{without_kernels}live.json", headers={"Host": name})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(foreign)
+
+
+def test_a_page_of_another_site_can_neither_read_the_token_nor_frame_a_page(without_kernels):
+    other = {"Origin": "http://attacker.example"}
+    for page in ("index.html", "live.json"):
+        headers = urllib.request.urlopen(urllib.request.Request(without_kernels + page, headers=other)).headers
+        assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+        assert "Access-Control-Allow-Origin" not in headers
 
 
 def test_the_jupyter_server_wants_the_token_and_answers_pages_of_this_site_only(served):

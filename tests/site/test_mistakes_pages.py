@@ -38,7 +38,7 @@ def test_wrong_code_is_folded_and_right_code_is_not_shown(pages):
 
 
 def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):
-    symptom = "The function changes its input. Your function changes the weights of the caller"
+    symptom = "The function changes its input. Your function changes its input, but the caller may need"
     assert f"- *changes its input*: {symptom}" in pages["mistakes_05.md"]
 
 

@@ -11,8 +11,8 @@ QUERIES = {
     "causal mask": "05_", "masked_fill": "05_", "view vs transpose": "06_",
     "multi-head attention": "06_", "cross-attention": "07_", "positional encoding": "08_", "rope": "08_",
     "layer norm": "09_", "BPE": "10_", "label smoothing": "12_", "BLEU": "13_", "beam search": "13_",
-    "attention sink": "14_", "kv cache": "15_", "grouped query": "16_", "flash attention": "16_",
-    "attention is not explanation": "18_", "ring attention": "20_", "how to install": "how_to_use",
+    "attention sink": "18_", "kv cache": "15_", "grouped query": "18_", "flash attention": "17_",
+    "attention is not explanation": "21_", "ring attention": "20_", "how to install": "how_to_use",
     "make_causal_mask": "api_attention", "KeyValueCache": "api_caches", "注意": "glossary", "マスク": "glossary",
     "教師強制": "glossary", "fully masked row": "05_", "padding mask": "05_", "query key value": "03_",
 }  # fmt: skip

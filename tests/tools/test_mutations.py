@@ -19,7 +19,7 @@ FINISHED = 100
 
 MUTATIONS = {
     # name: (file, what stands there, what a mistake would put there)
-    "no scale": ("functional/attention.py", "(q / math.sqrt(q.size(-1))) @ k.mT", "q @ k.mT"),
+    "no scale": ("functional/attention.py", "scale_queries(q, scale) @ k.mT", "q @ k.mT"),
     "scaled by the width instead of its root": (
         "functional/attention.py",
         "q / math.sqrt(q.size(-1))",
@@ -45,8 +45,8 @@ MUTATIONS = {
     ),
     "fused: scaled by the padded width": (
         "functional/sdpa.py",
-        "scale=1 / math.sqrt(q.size(-1))",
-        "scale=width**-0.5",
+        "scale = 1 / math.sqrt(q.size(-1))",
+        "scale = max(q.size(-1), v.size(-1)) ** -0.5",
     ),
     "fused: causal mode when T != S": (
         "functional/sdpa.py",
@@ -259,7 +259,11 @@ MUTATIONS = {
     ),
     "decoding: an end counts wherever it stands": ("decoding.py", "for rank in range(K):", "for rank in range(2 * K):"),
     "decoding: all beams begin": ("decoding.py", "log_probs[:, 0] = 0.0", "log_probs[:] = 0.0"),
-    "decoding: the first row of the logits": ("decoding.py", "logits[:, -1].log_softmax", "logits[:, 0].log_softmax"),
+    "decoding: the first row of the logits": (
+        "decoding.py",
+        "logits = logits[:, -1].masked_fill(~live",
+        "logits = logits[:, 0].masked_fill(~live",
+    ),
     "decoding: the source's padding read": (
         "decoding.py",
         "model.encode(src, src_mask=src_mask)",
@@ -281,8 +285,8 @@ MUTATIONS = {
     "copying: a missing number costs nothing": ("translation/copy_numbers.py", "len(missing - used)", "0"),
     "copying: minutes without their zero": (
         "translation/copy_numbers.py",
-        "int(_value(minute[0])):02}",
-        "int(_value(minute[0]))}",
+        "int(value_of(minute[0])):02}",
+        "int(value_of(minute[0]))}",
     ),
     "copying: a year with a comma": ("translation/copy_numbers.py", ' or behind.startswith("年")', ""),
     "cache: written before it is checked": (
