@@ -76,12 +76,12 @@ def details(cells: list[dict[str, Any]]) -> list[Section]:
 
 
 def exercises(cells: list[dict[str, Any]]) -> set[int]:
-    """The cells of the sections of exercises: those of the core, and those below Going deeper."""
+    """The cells of the sections of exercises, those of the core and those below Going deeper, and of the self-test."""
     found, inside = set(), False
     for i, cell in enumerate(cells):
         for level, title in headings(cell):
             if level <= 3 and not title.startswith("Exercise "):
-                inside = title.endswith(" Exercises")
+                inside = title.endswith(" Exercises") or title == "Test yourself"
         if inside:
             found.add(i)
     return found

@@ -105,6 +105,13 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
         logger.warning("the section %r is to be folded, but the page has none such", detail.title, location=page)
 
 
+def remove_computations(app: Sphinx, doctree: nodes.document) -> None:
+    """Remove the comments of *Test yourself* that compute its numbers: only a test reads them."""
+    for comment in list(doctree.findall(nodes.raw)):
+        if comment.astext().startswith("<!-- compute "):
+            comment.parent.remove(comment)
+
+
 def fold_code(app: Sphinx, doctree: nodes.document) -> None:
     """Fold the imports of a chapter and all code that has the tag "hide-input"."""
     for cell in list(doctree.findall(nodes.container)):
@@ -286,6 +293,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("browser_translator")
     app.setup_extension("optimize_pages")
     app.connect("doctree-read", fold_code)
+    app.connect("doctree-read", remove_computations)
     app.connect("doctree-resolved", fold_details)
     app.connect("doctree-resolved", fold_measurements)
     app.connect("doctree-resolved", hide_empty_verdicts)
