@@ -113,10 +113,15 @@ def remove_computations(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def fold_code(app: Sphinx, doctree: nodes.document) -> None:
-    """Fold the imports of a chapter and all code that has the tag "hide-input"."""
+    """Fold the imports of a chapter and all code that has the tag "hide-input".
+
+    MyST-NB itself covers an output that has the tag "hide-output": the reader is to answer first.
+    """
     for cell in list(doctree.findall(nodes.container)):
         if {"tag_imports", "tag_hide-input"} & set(cell["classes"]):
             cell.attributes.pop("hide_mode", None)  # otherwise MyST-NB adds its own fold
+            if "tag_hide-output" in cell["classes"]:
+                cell["hide_mode"] = "output"
             cell.insert(1, nodes.raw("", "</details>", format="html"))
             opening = '<details class="source"><summary>Show the code</summary>'
             cell.insert(0, nodes.raw("", opening, format="html"))

@@ -119,6 +119,7 @@ class Cell {
     this.model ??= stored?.querySelector("figure") ?? stored;
     const place = element("div", { class: "cell_output docutils container" });
     if (this.exercise) place.setAttribute("role", "status"); // the verdict is read out
+    this.node.querySelector("details.hide")?.setAttribute("open", ""); // the page had covered its own output
     if (stored) stored.replaceWith(place);
     else this.node.append(place);
     return new Outputs(place, this.changed ? null : this.model);
