@@ -422,9 +422,9 @@ def test_the_checks_miss_a_gradient_that_the_exercises_ask_for(kind):
             with torch.no_grad():
                 return super().forward(x)
 
-    text = check.scaled_dot_product.verdict(cut).text
+    text = check.scaled_dot_product.verdict(cut).sentence
     assert text.startswith("Not right yet. The numbers are right, but no gradient flows back from out to q and k")
-    assert "flows back from out to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).text
+    assert "flows back from out to q_proj and k_proj and v_proj" in check.WideValues.verdict(Cut).sentence
 
 
 def test_the_check_of_attention_says_when_backward_would_stop():
@@ -435,7 +435,7 @@ def test_the_check_of_attention_says_when_backward_would_stop():
         weights /= weights.sum(dim=-1, keepdim=True)
         return weights @ v, weights
 
-    text = check.scaled_dot_product.verdict(overwrites).text
+    text = check.scaled_dot_product.verdict(overwrites).sentence
     assert text.startswith("Not right yet. The numbers are right, but their gradient cannot be computed: ")
     assert text.endswith("See section 3.7.")
 
@@ -484,7 +484,7 @@ class Late(nn.Module):
     ],
 )
 def test_the_check_of_a_layer_says_what_is_wrong_with_its_projections(layer, says):
-    assert check.WideValues.verdict(layer).text == f"Not right yet. {says} See section 3.8."
+    assert check.WideValues.verdict(layer).sentence == f"Not right yet. {says} See section 3.8."
 
 
 def test_starter_cells_run_before_anything_is_filled_in():

@@ -300,8 +300,8 @@ def test_a_layer_that_no_gradient_reaches_is_not_right():
             return super().forward(x, mask)
 
     verdict = check.MultiHead.verdict(MultiHead)
-    assert not verdict.right
-    assert "No gradient flows" in verdict.text
+    assert not verdict.passed
+    assert "No gradient flows" in verdict.sentence
 
 
 def test_a_mask_for_each_sequence_without_an_axis_for_the_heads_is_refused_or_silently_wrong(chapter):
@@ -335,8 +335,8 @@ def test_a_fused_layer_that_does_not_learn_is_not_right():
         return solution("06", 3)["fuse_qkv"](*projections).requires_grad_(False)
 
     verdict = check.fuse_qkv.verdict(fuse_qkv)
-    assert not verdict.right
-    assert "number of parameters that learn is 0, expected 2" in verdict.text
+    assert not verdict.passed
+    assert "number of parameters that learn is 0, expected 2" in verdict.sentence
 
 
 def test_exercise_5_moves_the_weights_to_pytorch():

@@ -502,8 +502,8 @@ def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
         return out, weights
 
     verdict = check.decode_layer.verdict(decode_layer)
-    assert not verdict.right
-    assert "calls the layer itself" in verdict.text
+    assert not verdict.passed
+    assert "calls the layer itself" in verdict.sentence
 
 
 def test_solution_4_has_one_table_for_both_jobs():

@@ -226,4 +226,4 @@ def test_an_answer_with_tiled_heads_hears_of_the_order():
 
     verdict = check.grouped_attention.verdict(grouped_attention)
     assert verdict.mistake == "heads tiled"
-    assert "0, 1, 0, 1" in verdict.text
+    assert "0, 1, 0, 1" in verdict.sentence

@@ -116,27 +116,27 @@ def shown_of_the_solution(name: str, text: str) -> list[str]:
 @pytest.mark.parametrize("answer", [a for a in ANSWERS if a.mistake is None], ids=str)
 def test_a_right_answer_is_right(answer):
     verdict = verdict_on(answer)
-    assert verdict.right, verdict.text
-    assert verdict.text.startswith("Right. Tried: ")
-    assert not shown_of_the_solution(answer.exercise, verdict.text)
+    assert verdict.passed, verdict.sentence
+    assert verdict.sentence.startswith("Right. Tried: ")
+    assert not shown_of_the_solution(answer.exercise, verdict.sentence)
 
 
 @pytest.mark.parametrize("answer", [a for a in ANSWERS if not a.is_named], ids=str)
 def test_a_mistake_made_in_an_unknown_way_is_refused_and_not_called_another(answer):
     verdict = verdict_on(answer)
-    assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
-    assert verdict.mistake is None, verdict.text
-    assert not shown_of_the_solution(answer.exercise, verdict.text)
+    assert not verdict.passed, f"{answer.exercise} accepts {answer.mistake!r}"
+    assert verdict.mistake is None, verdict.sentence
+    assert not shown_of_the_solution(answer.exercise, verdict.sentence)
 
 
 @pytest.mark.parametrize("answer", [a for a in ANSWERS if a.mistake is not None and a.is_named], ids=str)
 def test_a_wrong_answer_hears_of_its_own_mistake(answer):
     exercise, verdict = getattr(check, answer.exercise), verdict_on(answer)
-    assert not verdict.right, f"{answer.exercise} accepts {answer.mistake!r}"
-    assert verdict.mistake == answer.mistake, verdict.text
+    assert not verdict.passed, f"{answer.exercise} accepts {answer.mistake!r}"
+    assert verdict.mistake == answer.mistake, verdict.sentence
     if answer.mistake in exercise.mistakes:
-        assert verdict.text.count(exercise.mistakes[answer.mistake].says) == 1
-    assert not shown_of_the_solution(answer.exercise, verdict.text)
+        assert verdict.sentence.count(exercise.mistakes[answer.mistake].says) == 1
+    assert not shown_of_the_solution(answer.exercise, verdict.sentence)
 
 
 def made_by(mistake: Mistake, right: Callable) -> Callable:
@@ -154,8 +154,8 @@ def test_each_known_mistake_is_named_with_its_sentence(name):
         if mistake.answer is None:
             continue
         verdict = exercise.verdict(made_by(mistake, exercise.right))
-        if verdict.right or verdict.mistake != key or verdict.text.count(mistake.says) != 1:
-            problems.append(f"{key!r} is judged as {verdict.mistake!r}: {verdict.text}")
+        if verdict.passed or verdict.mistake != key or verdict.sentence.count(mistake.says) != 1:
+            problems.append(f"{key!r} is judged as {verdict.mistake!r}: {verdict.sentence}")
     assert not problems, "\n".join(problems)
 
 
@@ -169,7 +169,7 @@ def test_the_solution_in_the_notebook_is_right_and_a_verdict_takes_less_than_two
         before = time.process_time()
         verdict = exercise.verdict(answer)
         assert time.process_time() - before < SECONDS
-        assert verdict.right == (answer is folded(name)), verdict.text
+        assert verdict.passed == (answer is folded(name)), verdict.sentence
 
 
 @each_check
@@ -202,7 +202,7 @@ def test_the_sentences_differ_point_to_a_section_that_explains_and_show_no_solut
         assert sections(chapter)[f"{match[1]}.{match[2]}"] or not is_core(BOOK[name]), (
             f"an optional section: {sentence}"
         )
-    for text in (exercise.verdict(lambda *inputs: 7).text, *said):
+    for text in (exercise.verdict(lambda *inputs: 7).sentence, *said):
         assert not shown_of_the_solution(name, text), text
     # Where several results are wrong, each is compared by itself, so no sentence may speak for the others.
     if len(exercise.result_names) > 1 or exercise.in_parts:
@@ -285,7 +285,7 @@ MOVES_NUMBERS = {"split_heads"}  # and computes none
 def test_float32_is_enough_unless_the_text_mentions_float64(name):
     exercise = IN_FLOAT64[name]
     verdict = exercise.verdict(computed_in(torch.float32, exercise.right))
-    assert verdict.right != exercise.float64, verdict.text
+    assert verdict.passed != exercise.float64, verdict.sentence
 
 
 @pytest.mark.parametrize("name", sorted(IN_FLOAT64.keys() - MOVES_NUMBERS))
@@ -409,8 +409,8 @@ ODD = {
 @pytest.mark.parametrize("odd", ODD)
 def test_a_check_survives_whatever_an_answer_returns(name, odd):
     verdict = getattr(check, name).verdict(as_answer(name, ODD[odd]))
-    assert not verdict.right, odd
-    assert len(verdict.text) < 700
+    assert not verdict.passed, odd
+    assert len(verdict.sentence) < 700
     assert verdict.mistake in {None, *GENERIC_MISTAKES, *getattr(check, name).mistakes}
 
 
@@ -420,8 +420,8 @@ def test_a_check_survives_whatever_an_answer_returns(name, odd):
 )
 def test_a_check_asks_for_the_function_itself(name, handed):
     verdict = getattr(check, name).verdict(handed)
-    assert not verdict.right
-    assert f"itself, without calling it: check.{name}({name})" in verdict.text
+    assert not verdict.passed
+    assert f"itself, without calling it: check.{name}({name})" in verdict.sentence
 
 
 @some_checks

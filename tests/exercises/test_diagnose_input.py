@@ -63,7 +63,7 @@ def test_a_result_that_is_right_for_other_inputs_is_told_with_their_names(answer
     verdict = exercise().verdict(answer)
     assert verdict.mistake == name
     told = "Not right yet. In the trials that fail, "
-    assert verdict.text.startswith(f"{told}{says}\n")
+    assert verdict.sentence.startswith(f"{told}{says}\n")
 
 
 def test_a_result_that_is_right_for_other_inputs_in_some_trials_only_is_not_named():
@@ -82,7 +82,7 @@ def test_axes_that_changed_places_and_a_reshape_in_the_place_of_a_transpose_are_
     product = exercise(lambda a, w: w @ a.mT, tables)
     verdict = product.verdict(lambda a, w: w @ a.reshape(5, 3))
     assert verdict.mistake == "an input reshaped instead of transposed"
-    assert "as if the numbers of `a` were in another order" in verdict.text
+    assert "as if the numbers of `a` were in another order" in verdict.sentence
 
 
 def numbers(draw):
@@ -119,12 +119,12 @@ def numbers(draw):
 )
 def test_numbers_and_truth_values_are_read_in_other_ways_too(answer, name, says):
     verdict = exercise(lambda width, heads, bias: width * heads**2 + bias, numbers).verdict(answer)
-    assert not verdict.right
+    assert not verdict.passed
     if name is None:  # True in two trials is not right in the third
         assert verdict.mistake == "an input without effect"
     else:
         assert verdict.mistake == name
-        assert says in verdict.text
+        assert says in verdict.sentence
 
 
 def test_a_layer_reads_what_it_is_made_of_and_what_it_is_called_with():

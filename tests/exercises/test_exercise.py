@@ -19,7 +19,7 @@ from torch import nn
 from attn_course import check
 from attn_course.exercises.engine import runner
 from attn_course.exercises.engine.compare import describe
-from attn_course.exercises.engine.exercise import Exercise, TrialInputs
+from attn_course.exercises.engine.exercise import Exercise, TrialInputs, Verdict
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
 from attn_course.exercises.engine.memory import largest_tensor
 from attn_course.exercises.engine.mistakes import Mistake
@@ -28,12 +28,36 @@ from attn_course.exercises.engine.runner import AnswerError, set_parameters
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package
 
 
-def test_a_right_answer_is_told_in_one_line_what_was_tried(capsys):
-    assert check.scaled_scores(lambda q, k: q @ k.mT / q.size(-1) ** 0.5) is None
-    assert capsys.readouterr().out == (
+def test_a_right_answer_is_told_in_one_line_what_was_tried_and_the_verdict_is_returned(capsys):
+    verdict = check.scaled_scores(lambda q, k: q @ k.mT / q.size(-1) ** 0.5)
+    said = (
         "Right. Tried: one sequence, a batch, a batch of one, two leading axes, a single query, a single key, float64, "
-        "each with 3 seeds.\n"
+        "each with 3 seeds."
     )
+    assert capsys.readouterr().out == said + "\n"
+    assert verdict == Verdict(passed=True, sentence=said, mistake=None, section=None)
+    assert verdict
+
+
+def test_a_verdict_names_the_section_that_its_own_sentence_names():
+    def stops(q, k):
+        raise ValueError("See section 9.9.")
+
+    verdict = check.scaled_scores.verdict(lambda q, k: q @ k.mT)
+    assert (verdict.passed, verdict.mistake) == (False, "no scale")
+    assert re.fullmatch(r"3\.\d+", verdict.section)
+    assert verdict.sentence.endswith(f"See section {verdict.section}.")
+    assert not verdict
+    assert "See section 9.9." in check.scaled_scores.verdict(stops).sentence
+    assert check.scaled_scores.verdict(stops).section is None
+
+
+def test_a_verdict_as_the_value_of_a_cell_is_not_shown_again(capsys):
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
+    _, mistakes = shell.display_formatter.format(check.scaled_scores(lambda q, k: q @ k.mT))
+    shown, _ = shell.display_formatter.format(check.scaled_scores(lambda q, k: q @ k.mT))
+    assert (shown, mistakes) == ({}, {})
+    assert "mistake='no scale', section='3." in repr(check.scaled_scores.verdict(lambda q, k: q @ k.mT))
 
 
 def test_an_unknown_difference_is_shown_with_index_values_and_shapes():
@@ -41,7 +65,7 @@ def test_an_unknown_difference_is_shown_with_index_values_and_shapes():
         scores = q @ k.mT / q.size(-1) ** 0.5
         return scores + torch.nn.functional.one_hot(torch.tensor([3]), k.size(-2)).to(q) * 0.25
 
-    text = check.scaled_scores.verdict(shifted).text
+    text = check.scaled_scores.verdict(shifted).sentence
     assert text.startswith(
         "Not right yet, and none of the mistakes this check knows.\nFirst difference: scores[0, 3] is "
     )
@@ -50,7 +74,7 @@ def test_an_unknown_difference_is_shown_with_index_values_and_shapes():
 
 
 def test_a_factor_rounded_to_float32_is_no_mistake_in_float64():
-    assert check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).right
+    assert check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).passed
 
 
 def test_two_numbers_that_differ_are_never_shown_as_the_same():
@@ -58,14 +82,14 @@ def test_two_numbers_that_differ_are_never_shown_as_the_same():
         return q @ k.mT / q.size(-1) ** 0.5 * (1.00001 if q.dtype == torch.float64 else 1)
 
     knows_no_mistake = dataclasses.replace(check.scaled_scores, mistakes={})
-    text = knows_no_mistake.verdict(slightly_off_in_float64).text
+    text = knows_no_mistake.verdict(slightly_off_in_float64).sentence
     found, expected = re.search(r"is (\S+), expected (\S+) \(shape", text).groups()
     assert found != expected
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_a_failure_in_a_later_trial_says_what_was_right_before_it():
-    text = check.scaled_scores.verdict(lambda q, k: torch.mm(q, k.mT) / q.size(-1) ** 0.5).text
+    text = check.scaled_scores.verdict(lambda q, k: torch.mm(q, k.mT) / q.size(-1) ** 0.5).sentence
     assert text.endswith(
         "\n  Tried: a batch; q (2, 3, 7), k (2, 5, 7).\n  Right until then: one sequence."
         "\n  Right in later trials: a single query, a single key, float64."
@@ -75,7 +99,7 @@ def test_a_failure_in_a_later_trial_says_what_was_right_before_it():
 def test_an_exception_is_shown_with_the_line_of_the_cell():
     code = "def scaled_scores(q, k):\n    scores = q @ k.mT\n    return scores / width\n"
     namespace = run(code, {})
-    assert check.scaled_scores.verdict(namespace["scaled_scores"]).text == (
+    assert check.scaled_scores.verdict(namespace["scaled_scores"]).sentence == (
         "scaled_scores stops with NameError: name 'width' is not defined\n"
         "  in line 3 of your cell\n"
         "  Tried: one sequence; q (3, 7), k (5, 7)."
@@ -89,8 +113,8 @@ def test_an_object_made_by_the_answer_that_fails_in_use_is_named():
             layer.weight.copy_(W.T)
         return layer
 
-    assert "\nWhat as_linear makes stops with RuntimeError: " in check.as_linear.verdict(in_float32).text
-    assert "\nas_linear stops with " in "\n" + check.as_linear.verdict(lambda W: in_float32(W[0])).text
+    assert "\nWhat as_linear makes stops with RuntimeError: " in check.as_linear.verdict(in_float32).sentence
+    assert "\nas_linear stops with " in "\n" + check.as_linear.verdict(lambda W: in_float32(W[0])).sentence
 
 
 def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet():
@@ -101,10 +125,10 @@ def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet
         """Return scores."""
         ...
 
-    assert check.scaled_scores.verdict(forgets).text == (
+    assert check.scaled_scores.verdict(forgets).sentence == (
         "Not right yet. scaled_scores returns None. Return the result."
     )
-    assert check.scaled_scores.verdict(waits).text.startswith("Not written yet: scaled_scores returns None.")
+    assert check.scaled_scores.verdict(waits).sentence.startswith("Not written yet: scaled_scores returns None.")
 
 
 @pytest.mark.parametrize(
@@ -118,11 +142,11 @@ def test_a_function_without_return_is_told_so_and_one_of_dots_is_not_written_yet
 def test_a_known_mistake_is_told_by_its_own_sentence(answer, mistake):
     verdict = check.scaled_scores.verdict(answer)
     assert verdict.mistake == mistake
-    assert verdict.text == f"Not right yet. {check.scaled_scores.mistakes[mistake].says}"
+    assert verdict.sentence == f"Not right yet. {check.scaled_scores.mistakes[mistake].says}"
 
 
 def test_an_error_that_a_known_mistake_causes_is_explained_and_shown():
-    text = check.scaled_scores.verdict(lambda q, k: q @ k.T / q.size(-1) ** 0.5).text
+    text = check.scaled_scores.verdict(lambda q, k: q @ k.T / q.size(-1) ** 0.5).sentence
     assert check.scaled_scores.mistakes["transposes the batch"].says in text
     assert "scaled_scores stops with RuntimeError: " in text
 
@@ -132,8 +156,8 @@ def test_an_answer_draws_the_same_random_numbers_as_the_right_answer():
         return q @ k.mT + torch.rand(q.size(-2), k.size(-2), dtype=q.dtype)
 
     exercise = dataclasses.replace(check.scaled_scores, right=noisy, mistakes={})
-    assert exercise.verdict(lambda q, k: noisy(q, k)).right
-    assert not exercise.verdict(lambda q, k: noisy(q, k) + torch.rand(1, dtype=q.dtype)).right
+    assert exercise.verdict(lambda q, k: noisy(q, k)).passed
+    assert not exercise.verdict(lambda q, k: noisy(q, k) + torch.rand(1, dtype=q.dtype)).passed
 
 
 def test_the_random_state_is_as_before():
@@ -163,8 +187,8 @@ def test_the_random_state_is_as_before():
 )
 def test_each_kind_of_difference_has_its_sentence(answer, says):
     verdict = check.scaled_scores.verdict(answer)
-    assert not verdict.right
-    assert says is None or says in verdict.text
+    assert not verdict.passed
+    assert says is None or says in verdict.sentence
 
 
 def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right():
@@ -174,7 +198,7 @@ def test_an_answer_that_changes_its_input_is_found_although_its_result_is_right(
 
     verdict = check.scaled_scores.verdict(divides_in_place)
     assert verdict.mistake == CHANGES_ITS_INPUT
-    assert "scaled_scores changes q, which it was given, in place." in verdict.text
+    assert "scaled_scores changes q, which it was given, in place." in verdict.sentence
 
 
 @pytest.mark.parametrize(("turn", "found"), [("unsqueeze_", "another shape"), ("neg_", "other numbers")])
@@ -184,7 +208,7 @@ def test_of_an_input_that_was_changed_it_is_said_what_is_found_there(turn, found
         getattr(k, turn)(*[0] * (turn == "unsqueeze_"))
         return scores
 
-    text = check.scaled_scores.verdict(changes_k).text
+    text = check.scaled_scores.verdict(changes_k).sentence
     assert text.endswith(
         f"changes k, which it was given, in place. After the call, the caller finds {found} there. Work on a copy."
     )
@@ -205,7 +229,7 @@ def test_tensors_created_inside_torch_func_are_recorded():
 
 def test_a_sentence_begins_with_a_capital_where_a_result_has_no_name_in_code():
     verdict = check.zigzag_shard.verdict(lambda num_positions, num_ranks, rank: torch.arange(num_positions)[:5])
-    assert "\nThe shape of the positions is (5,), expected (6,)." in verdict.text
+    assert "\nThe shape of the positions is (5,), expected (6,)." in verdict.sentence
 
 
 def test_an_input_is_not_called_by_a_name_that_the_answer_does_not_know():
@@ -215,7 +239,7 @@ def test_an_input_is_not_called_by_a_name_that_the_answer_does_not_know():
 
     verdict = check.clip_together.verdict(divides_in_place)
     assert verdict.mistake == CHANGES_ITS_INPUT
-    assert "clip_together changes what it was given in place." in verdict.text
+    assert "clip_together changes what it was given in place." in verdict.sentence
 
 
 def test_a_mistake_beside_another_defect_is_named_by_the_first_trial_it_explains():
@@ -291,20 +315,20 @@ def exercise_on_numbers(right, **more):
 def test_numbers_texts_and_tuples_are_compared_too(right, answer, says):
     names = ("a", "b") if isinstance(right(3), tuple) else ("result",)
     exercise = exercise_on_numbers(right, result_names=names)
-    assert exercise.verdict(right).right
+    assert exercise.verdict(right).passed
     verdict = exercise.verdict(answer)
-    assert not verdict.right
-    assert says in verdict.text
-    assert "\n  Tried: three; n 3." in verdict.text
+    assert not verdict.passed
+    assert says in verdict.sentence
+    assert "\n  Tried: three; n 3." in verdict.sentence
 
 
 def test_an_exercise_with_many_right_results_uses_predicates():
     negative = Mistake("The number is negative. See section 1.1.", sign=lambda found, n: found < 0)
     exercise = exercise_on_numbers(lambda n: n, accepts=lambda found, n: found >= n, mistakes={"negative": negative})
-    assert exercise.verdict(lambda n: n + 7).right
+    assert exercise.verdict(lambda n: n + 7).passed
     assert exercise.verdict(lambda n: -n).mistake == "negative"
-    assert exercise.verdict(lambda n: 1).text.endswith("none of the mistakes this check knows.\nReturned: 1.")
-    assert not exercise.verdict(lambda n: "many").right
+    assert exercise.verdict(lambda n: 1).sentence.endswith("none of the mistakes this check knows.\nReturned: 1.")
+    assert not exercise.verdict(lambda n: "many").passed
 
 
 def test_a_remark_is_what_the_learner_reads():
@@ -312,7 +336,7 @@ def test_a_remark_is_what_the_learner_reads():
         raise AnswerError(f"{answer(n)} is no layer. See section 3.9.")
 
     exercise = exercise_on_numbers(lambda n: n, use=lambda answer, n: answer(n) if answer(n) == n else use(answer, n))
-    assert exercise.verdict(lambda n: 0).text == "Not right yet. 0 is no layer. See section 3.9."
+    assert exercise.verdict(lambda n: 0).sentence == "Not right yet. 0 is no layer. See section 3.9."
 
 
 def test_of_two_mistakes_that_explain_the_first_failure_the_one_that_explains_more_is_named():
@@ -376,7 +400,7 @@ def test_of_a_mistake_in_each_of_two_results_the_first_is_told():
     exercise = exercise_on_numbers(lambda n: (n, 2 * n), mistakes=mistakes, result_names=("a", "b"))
     verdict = exercise.verdict(lambda n: (-n, 6 * n))
     assert verdict.mistake == "first negative"
-    assert verdict.text == f"Not right yet. First. See section 1.1. {ANOTHER}"
+    assert verdict.sentence == f"Not right yet. First. See section 1.1. {ANOTHER}"
     assert exercise.verdict(lambda n: (-n, 7 * n)).mistake is None
 
 
@@ -388,7 +412,7 @@ def test_a_mistake_beside_one_that_shows_in_other_trials_is_told():
     exercise = exercise_on_numbers(lambda n: (n, 7 * n), mistakes=mistakes, result_names=("once", "seven times"))
     verdict = exercise.verdict(lambda n: (0, 0) if n == 5 else (-n, -7 * n))
     assert verdict.mistake == "negative"
-    assert verdict.text == f"Not right yet. Negative. See section 1.1. {ANOTHER}"
+    assert verdict.sentence == f"Not right yet. Negative. See section 1.1. {ANOTHER}"
     assert exercise.verdict(lambda n: (1, 0) if n == 5 else (-n, -7 * n)).mistake is None  # what is left is unknown
 
 
@@ -408,7 +432,7 @@ def test_of_two_parts_of_an_answer_that_are_both_wrong_one_is_told():
 
     verdict = check.gru_step.verdict(gru_without_gates_and_with_shares_swapped)
     assert verdict.mistake in ("gates without sigmoid", "keeps what it should replace")
-    assert verdict.text == f"Not right yet. {check.gru_step.mistakes[verdict.mistake].says} {ANOTHER}"
+    assert verdict.sentence == f"Not right yet. {check.gru_step.mistakes[verdict.mistake].says} {ANOTHER}"
 
 
 def test_a_mistake_with_a_result_turned_around_on_top_of_it_is_told():
@@ -422,7 +446,7 @@ def test_a_mistake_with_a_result_turned_around_on_top_of_it_is_told():
     assert verdict.mistake == "a constant factor"  # of the right scores, which says as much
     verdict = exercise.verdict(lambda q, k: (q @ k.mT / q.size(-1)).mT)
     assert verdict.mistake == "no root"
-    assert verdict.text.startswith(f"Not right yet. No root. See section 3.4. {ANOTHER}")
+    assert verdict.sentence.startswith(f"Not right yet. No root. See section 3.4. {ANOTHER}")
 
 
 # -- How an answer is called and made ----------------------------------------------------------------
@@ -434,14 +458,14 @@ def scaled_by(n, factor=2, *, more=0):
 
 def test_a_default_that_the_first_line_does_not_give_is_told():
     exercise = exercise_on_numbers(scaled_by)
-    assert exercise.verdict(lambda n, factor=2: n * factor).right
-    assert exercise.verdict(lambda n: 2 * n).right
+    assert exercise.verdict(lambda n, factor=2: n * factor).passed
+    assert exercise.verdict(lambda n: 2 * n).passed
     verdict = exercise.verdict(lambda n, factor=3: n * factor)
     assert verdict.mistake == "another default"
-    assert "`factor` has the default 3, but the first line of the exercise has factor=2." in verdict.text
+    assert "`factor` has the default 3, but the first line of the exercise has factor=2." in verdict.sentence
     verdict = exercise.verdict(lambda n, factor: n * factor)
     assert verdict.mistake == "another default"
-    assert "`factor` has no default, but the first line of the exercise has factor=2." in verdict.text
+    assert "`factor` has no default, but the first line of the exercise has factor=2." in verdict.sentence
     by_name = dataclasses.replace(exercise, use=lambda answer, n: answer(n, more=1))
     verdict = by_name.verdict(lambda n, factor=3, *, more=0: n * factor + more)
     assert verdict.mistake == "another default"
@@ -454,8 +478,8 @@ def test_a_default_that_no_trial_uses_is_told_once_all_is_right():
 
     exercise = Exercise("scaled_by", trials, scaled_by, {})
     verdict = exercise.verdict(lambda n, factor=1: n * factor)
-    assert not verdict.right
-    assert verdict.text.startswith("Not right yet. Only one thing is wrong: `factor` has the default 1, ")
+    assert not verdict.passed
+    assert verdict.sentence.startswith("Not right yet. Only one thing is wrong: `factor` has the default 1, ")
     assert exercise.verdict(lambda n, factor=1: n + factor).mistake is None
 
 
@@ -471,7 +495,7 @@ def test_a_default_that_no_trial_uses_is_told_once_all_is_right():
 )
 def test_errors_that_say_the_same_of_every_answer_are_explained(answer, mistake):
     verdict = check.scaled_scores.verdict(answer)
-    assert verdict.mistake == mistake, verdict.text
+    assert verdict.mistake == mistake, verdict.sentence
 
 
 # -- What a wrong result has in common with the right one --------------------------------------------
@@ -544,8 +568,8 @@ def exercise_on_tensors(right, **more):
 def test_a_property_of_all_wrong_results_is_named(answer, name, says):
     verdict = exercise_on_tensors(lambda x: x).verdict(answer)
     assert verdict.mistake == name
-    assert says in verdict.text
-    assert "Tried: a table; x (3, 5)." in verdict.text
+    assert says in verdict.sentence
+    assert "Tried: a table; x (3, 5)." in verdict.sentence
 
 
 def test_a_property_of_some_wrong_results_is_not_named():
@@ -602,8 +626,8 @@ def test_a_property_of_some_wrong_results_is_not_named():
 )
 def test_an_operation_applied_too_often_or_too_rarely_is_named(right, answer, name, says):
     verdict = exercise_on_tensors(right).verdict(answer)
-    assert verdict.mistake == name, verdict.text
-    assert says in verdict.text
+    assert verdict.mistake == name, verdict.sentence
+    assert says in verdict.sentence
 
 
 def test_state_kept_between_two_calls_is_found():
@@ -620,8 +644,8 @@ def test_state_kept_between_two_calls_is_found():
     exercise = exercise_on_tensors(lambda x: x)
     for answer in (adds_up, remembers):
         verdict = exercise.verdict(answer)
-        assert verdict.mistake == "something kept between calls", verdict.text
-        assert "With the same inputs, a second call of table returns another result" in verdict.text
+        assert verdict.mistake == "something kept between calls", verdict.sentence
+        assert "With the same inputs, a second call of table returns another result" in verdict.sentence
 
 
 def test_a_result_that_a_later_call_changes_and_a_call_that_cannot_be_made_again_are_found():
@@ -639,10 +663,10 @@ def test_a_result_that_a_later_call_changes_and_a_call_that_cannot_be_made_again
     exercise = exercise_on_tensors(lambda x: 2 * x)
     verdict = exercise.verdict(shares)
     assert verdict.mistake == "something kept between calls"
-    assert "Later calls change the result of an earlier call of table" in verdict.text
+    assert "Later calls change the result of an earlier call of table" in verdict.sentence
     verdict = exercise.verdict(stops)
     assert verdict.mistake == "something kept between calls"
-    assert "With the same inputs, a second call of table stops with RuntimeError: a second time" in verdict.text
+    assert "With the same inputs, a second call of table stops with RuntimeError: a second time" in verdict.sentence
 
 
 def test_a_factor_is_not_said_of_a_trial_that_has_another():
@@ -666,24 +690,24 @@ def test_a_lost_number_among_zeros_and_ones_is_not_called_a_square():
 
     verdict = exercise_on_tensors(zeros_and_ones).verdict(lambda x: zeros_and_ones(x).round())
     assert verdict.mistake == "0 in some places"
-    assert verdict.text.startswith("Not right yet. result is right except for some places that are 0.")
+    assert verdict.sentence.startswith("Not right yet. result is right except for some places that are 0.")
 
 
 def test_a_type_of_all_numbers_is_named():
     verdict = exercise_on_tensors(lambda x: x).verdict(lambda x: x.half())
-    assert "expected torch.float32" in verdict.text
+    assert "expected torch.float32" in verdict.sentence
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x <= 0).mistake == "truth values inverted"
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: (x > 0).long()).mistake == "type not kept"
     assert exercise_on_tensors(lambda x: x > 0).verdict(lambda x: x.relu()).mistake == "numbers for truth values"
     two = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     verdict = two.verdict(lambda x: (x, x.exp().double()))
     assert verdict.mistake == "type not kept"
-    assert "The numbers in b are right, but their type is torch.float64" in verdict.text
+    assert "The numbers in b are right, but their type is torch.float64" in verdict.sentence
 
 
 def test_right_numbers_in_an_array_or_a_list_are_named():
     exercise = exercise_on_tensors(lambda x: 2 * x)
-    assert "in a NumPy array instead of a tensor" in exercise.verdict(lambda x: (2 * x).cpu().numpy()).text
+    assert "in a NumPy array instead of a tensor" in exercise.verdict(lambda x: (2 * x).cpu().numpy()).sentence
     assert exercise.verdict(lambda x: (2 * x).tolist()).mistake == "an array or a list for a tensor"
     assert exercise.verdict(lambda x: (3 * x).tolist()).mistake is None
 
@@ -703,7 +727,7 @@ def test_a_sign_is_seen_where_most_numbers_are_nan():
 def test_several_results_in_the_wrong_order_or_alone_are_named():
     exercise = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
     assert exercise.verdict(lambda x: (x.exp(), x)).mistake == "results swapped"
-    assert "The function returns only b. Return 2 results, a and b" in exercise.verdict(lambda x: x.exp()).text
+    assert "The function returns only b. Return 2 results, a and b" in exercise.verdict(lambda x: x.exp()).sentence
 
 
 @pytest.mark.parametrize(
@@ -722,14 +746,14 @@ def test_several_results_in_the_wrong_order_or_alone_are_named():
 )
 def test_the_verdict_names_the_right_parts_of_a_result(answer, says):
     exercise = exercise_on_tensors(lambda x: (x, x.exp()), result_names=("a", "b"))
-    assert says in exercise.verdict(answer).text
+    assert says in exercise.verdict(answer).sentence
 
 
 def test_of_many_results_it_is_said_how_many_are_right():
     exercise = exercise_on_tensors(lambda x: (x,) * 5, result_names=tuple("abcde"))
     assert (
         "In every trial that fails: 3 of 5 results right"
-        in exercise.verdict(lambda x: (x, x.sin(), x, -3 * x**3, x)).text
+        in exercise.verdict(lambda x: (x, x.sin(), x, -3 * x**3, x)).sentence
     )
 
 
@@ -750,13 +774,13 @@ def test_a_number_is_compared_over_the_trials():
 
 
 def test_a_factor_rounded_to_float32_is_accepted_and_told():
-    text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).text
+    text = check.scaled_scores.verdict(lambda q, k: q @ k.mT / torch.tensor(q.size(-1)).sqrt()).sentence
     assert text.startswith("Right. Tried: ")
     assert text.endswith(
         "In float64 the last digits differ. Either your code rounds a number to float32, or it adds a small number "
         "that is not in the formula."
     )
-    assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).text
+    assert "float32" not in check.scaled_scores.verdict(lambda q, k: q @ k.mT / q.size(-1) ** 0.5).sentence
 
 
 @pytest.mark.parametrize(
@@ -769,12 +793,12 @@ def test_a_factor_rounded_to_float32_is_accepted_and_told():
 )
 def test_numbers_that_go_through_float32_are_refused_where_the_text_asks_for_float64(answer):
     said = check.scaled_scores.verdict(answer)
-    assert said.right
-    assert "\nIn float64 the last digits differ" in said.text
+    assert said.passed
+    assert "\nIn float64 the last digits differ" in said.sentence
     verdict = dataclasses.replace(check.scaled_scores, float64=True).verdict(answer)
     assert verdict.mistake == "float32 inside"
-    assert "In float64 scaled_scores is right only to the precision of float32" in verdict.text
-    assert "of your cell" in verdict.text
+    assert "In float64 scaled_scores is right only to the precision of float32" in verdict.sentence
+    assert "of your cell" in verdict.sentence
 
 
 # -- Gradients ---------------------------------------------------------------------------------------
@@ -827,7 +851,7 @@ LAYER = Exercise(
 def test_a_layer_is_held_to_its_gradients(between, name, says):
     verdict = LAYER.verdict(layer_that(between))
     assert verdict.mistake == name
-    assert says in verdict.text
+    assert says in verdict.sentence
 
 
 def test_without_a_gradient_in_the_right_answer_nothing_can_be_compared():
@@ -854,16 +878,16 @@ def test_without_a_gradient_in_the_right_answer_nothing_can_be_compared():
 def test_an_input_that_is_no_tensor_is_seen_to_change(given, change):
     first, second = given(), given()  # the inputs of two trials, which no answer may spoil for another
     exercise = Exercise("keep", lambda draw: iter([("one", first), ("two", second)]), lambda value: 3, {})
-    assert exercise.verdict(lambda value: 3).right
+    assert exercise.verdict(lambda value: 3).passed
     verdict = exercise.verdict(lambda value: (change(value), 3)[1])
     assert verdict.mistake == CHANGES_ITS_INPUT
-    assert "keep changes value, which it was given, in place." in verdict.text
-    assert exercise.verdict(lambda value: 3).right
+    assert "keep changes value, which it was given, in place." in verdict.sentence
+    assert exercise.verdict(lambda value: 3).passed
 
 
 def test_an_input_that_the_right_answer_changes_too_may_be_changed():
     exercise = Exercise("fill", lambda draw: iter([("one", draw(3))]), lambda x: x.zero_(), {})
-    assert exercise.verdict(lambda x: x.mul_(0).abs_()).right
+    assert exercise.verdict(lambda x: x.mul_(0).abs_()).passed
 
 
 # -- What is kept for the next verdict ---------------------------------------------------------------
@@ -879,7 +903,7 @@ def test_a_check_that_is_asked_again_computes_only_the_answer():
     exercise = exercise_on_numbers(counted(lambda n: 3 * n, right), mistakes=mistakes)
     for _ in range(2):
         assert exercise.verdict(lambda n: -n).mistake == "negative"
-        assert exercise.verdict(lambda n: 3 * n).right
+        assert exercise.verdict(lambda n: 3 * n).passed
         assert (right, wrong) == ([(3,), (5,)] * 3, [(3,), (5,)] * 3)  # with three seeds
 
 
@@ -892,10 +916,10 @@ def test_gradients_of_the_right_answer_are_computed_once():
             return super().forward(x)
 
     layer = dataclasses.replace(LAYER, right=Counted, mistakes={})
-    assert layer.verdict(Doubles).right
+    assert layer.verdict(Doubles).passed
     assert calls
     calls.clear()
-    assert layer.verdict(Doubles).right
+    assert layer.verdict(Doubles).passed
     assert layer.verdict(layer_that(lambda x: x.detach())).mistake == "no gradient"
     assert not calls
 
@@ -909,8 +933,8 @@ def test_inputs_that_an_answer_could_change_are_created_for_each_verdict():
             return self.reads
 
     exercise = Exercise("read", lambda draw: iter([("one", Counter())]), lambda counter: 7, {})
-    assert exercise.verdict(lambda counter: counter.read() + 6).right
-    assert exercise.verdict(lambda counter: counter.read() + 6).right
+    assert exercise.verdict(lambda counter: counter.read() + 6).passed
+    assert exercise.verdict(lambda counter: counter.read() + 6).passed
 
 
 def test_another_type_of_numbers_is_another_right_answer():
@@ -918,7 +942,7 @@ def test_another_type_of_numbers_is_another_right_answer():
     for dtype in (torch.float32, torch.float64):
         torch.set_default_dtype(dtype)
         try:
-            assert exercise.verdict(lambda n: torch.ones(n)).right
+            assert exercise.verdict(lambda n: torch.ones(n)).passed
         finally:
             torch.set_default_dtype(torch.float32)
 
@@ -951,14 +975,14 @@ def test_a_loop_that_does_not_end_is_stopped_and_told(answer, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.2)
     verdict = exercise_on_numbers(lambda n: n).verdict(answer)
     assert verdict.mistake == "takes too long"
-    assert verdict.text.startswith("Not right yet. count took longer than 0.2 seconds for one input and was stopped.")
-    assert "\n  Tried: three; n 3." in verdict.text
+    assert verdict.sentence.startswith("Not right yet. count took longer than 0.2 seconds for one input and was stopped.")
+    assert "\n  Tried: three; n 3." in verdict.sentence
     if answer is in_python:
-        assert re.search(r"in line \d+ of your cell: (while i < n:|n = n \+ 1)", verdict.text)
+        assert re.search(r"in line \d+ of your cell: (while i < n:|n = n \+ 1)", verdict.sentence)
 
 
 def test_a_loop_that_ends_is_not_stopped_and_the_timer_leaves_nothing_behind():
-    assert exercise_on_numbers(lambda n: n).verdict(lambda n: sum(1 for _ in range(n))).right
+    assert exercise_on_numbers(lambda n: n).verdict(lambda n: sum(1 for _ in range(n))).passed
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
@@ -985,7 +1009,7 @@ def test_a_thread_that_is_busy_beside_an_answer_does_not_take_its_time(monkeypat
     finally:
         is_over.set()
         neighbour.join()
-    assert verdict.right, verdict.text
+    assert verdict.passed, verdict.sentence
 
 
 def test_an_answer_that_sleeps_is_stopped_by_the_clock_on_the_wall(monkeypatch):
@@ -1001,7 +1025,7 @@ def test_a_thread_has_no_limit_since_no_signal_reaches_it(monkeypatch):
     thread = threading.Thread(target=lambda: verdicts.append(count.verdict(lambda n: sum([1] * n * 10**6) // 10**6)))
     thread.start()
     thread.join()
-    assert verdicts[0].right
+    assert verdicts[0].passed
 
 
 def test_writing_into_a_parameter_without_no_grad_is_explained():
@@ -1010,7 +1034,7 @@ def test_writing_into_a_parameter_without_no_grad_is_explained():
 
     verdict = exercise_on_numbers(lambda n: n).verdict(writes)
     assert verdict.mistake == "parameter changed under autograd"
-    assert "outside torch.no_grad()" in verdict.text
+    assert "outside torch.no_grad()" in verdict.sentence
 
 
 def test_the_modules_of_the_engine_import_each_other_in_one_direction():

@@ -42,8 +42,8 @@ def made(tmp_path, monkeypatch):
 def test_a_comment_is_an_edit_of_the_right_answer(made):
     exercise = made("## double", "", "- **plus**: You add 2. See section 1.1. <!-- {'2 *': '2 +'} -->")
     assert exercise.verdict(lambda number: 2 + number).mistake == "plus"
-    assert exercise.verdict(lambda number: 2 + number).text == "Not right yet. You add 2. See section 1.1."
-    assert exercise.verdict(double).right
+    assert exercise.verdict(lambda number: 2 + number).sentence == "Not right yet. You add 2. See section 1.1."
+    assert exercise.verdict(double).passed
 
 
 def test_an_answer_and_a_sign_recognise_the_line_of_their_name(made):

@@ -51,7 +51,7 @@ def test_all_edits_are_made_at_once():
 
 def test_of_two_edits_of_two_parts_the_first_is_told():
     exercise = exercise_with(add={"- shift": "+ shift"}, forget={" * factor": ""}, double={"- shift": "- 2 * shift"})
-    text = exercise.verdict(lambda number, factor, shift: number + shift).text
+    text = exercise.verdict(lambda number, factor, shift: number + shift).sentence
     another = "There is another mistake, too. Correct this one first, and run the check again."
     assert text == f"Not right yet. It adds. See section 1.1. {another}"
     add, forget, double = (mistake.answer for mistake in exercise.mistakes.values())
@@ -99,7 +99,7 @@ def test_a_verdict_shows_nothing_of_an_edited_answer():
     def indexes(number, factor, shift):
         return number * factor - shift[7]
 
-    text = exercise.verdict(indexes).text
+    text = exercise.verdict(indexes).sentence
     assert text.startswith("Not right yet. It stops. See section 1.1.\nweigh stops with IndexError: ")
     assert re.search(r"in line \d+ of your cell: return number \* factor - shift\[7\]\n", text)
     assert "scaled" not in text
@@ -108,10 +108,10 @@ def test_a_verdict_shows_nothing_of_an_edited_answer():
 def test_an_edit_is_compiled_when_it_is_first_tried():
     exercise = exercise_with(add={"- shift": "+ shift"})
     edited = exercise.mistakes["add"].answer
-    assert exercise.verdict(weigh).right
+    assert exercise.verdict(weigh).passed
     assert "answer" not in vars(edited)
     linecache.cache.pop("<check.weigh: add>", None)
-    assert not exercise.verdict(lambda *inputs: 0).right
+    assert not exercise.verdict(lambda *inputs: 0).passed
     assert "answer" in vars(edited)
 
 

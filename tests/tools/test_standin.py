@@ -293,16 +293,16 @@ def test_pytorch_still_has_the_means_that_it_is_built_with():
 @pytest.mark.parametrize("name", ["scaled_scores", "masked_softmax", "log_softmax"])
 def test_no_check_shows_a_raw_error_about_devices(name, forget):
     verdict = getattr(check, name).verdict(lambda x, *rest: forget(x.float()))
-    assert not verdict.right
+    assert not verdict.passed
     assert verdict.mistake is None
-    assert "mixes devices: the inputs are on standin" in verdict.text
-    assert "torch.ones(3, device=x.device)" in verdict.text
-    assert "Expected all tensors" not in verdict.text
+    assert "mixes devices: the inputs are on standin" in verdict.sentence
+    assert "torch.ones(3, device=x.device)" in verdict.sentence
+    assert "Expected all tensors" not in verdict.sentence
 
 
 def test_an_answer_on_another_device_is_told_where_the_inputs_are():
     verdict = check.scaled_scores.verdict(lambda q, k: (q @ k.mT / 2).cpu())
-    assert "is on the device cpu, but the inputs are on standin:0" in verdict.text
+    assert "is on the device cpu, but the inputs are on standin:0" in verdict.sentence
 
 
 # -- Mistakes made on purpose ----------------------------------------------------------------------------

@@ -52,20 +52,36 @@ _ANOTHER = "There is another mistake, too. Correct this one first, and run the c
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of a check.
+    """The verdict of a check, true if the answer is right.
+
+    ``check.NAME(NAME)`` returns it after printing its sentence, so a notebook does not show it once more.
 
     Args:
-        right: whether the answer is right.
-        text: what the learner reads.
-        mistake: the name of the known mistake, None if there is none.
+        passed: whether the answer is right.
+        sentence: what the learner reads: one or several lines.
+        mistake: the name of the known mistake, the same for the same mistake in all exercises; None if there is none.
+        section: the section that the sentence tells the learner to read, as ``"5.3"``; None if it names none.
+
+    Example:
+        >>> from attn_course import check
+        >>> verdict = check.scaled_scores.verdict(lambda q, k: q @ k.mT)
+        >>> verdict.passed, verdict.mistake, verdict.sentence.endswith(f"See section {verdict.section}.")
+        (False, 'no scale', True)
     """
 
-    right: bool
-    text: str
+    passed: bool
+    sentence: str
     mistake: str | None = None
+    section: str | None = None
 
     def __str__(self) -> str:
-        return self.text
+        return self.sentence
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def _ipython_display_(self) -> None:
+        """Show nothing as the value of a cell, because the check has printed the sentence."""
 
 
 class TrialInputs:
@@ -186,19 +202,29 @@ class Exercise:
             mistakes[name] = Mistake(says, answers.get(name) if edits is None else edits, signs.get(name))
         return mistakes
 
-    def __call__(self, answer: Callable) -> None:
-        """Run the answer on fresh inputs and print the verdict.
+    def __call__(self, answer: Callable) -> Verdict:
+        """Run the answer on fresh inputs, print the verdict and return it.
 
         Args:
             answer: the function or class that the exercise asks for, itself, not called.
         """
-        print(self.verdict(answer))
+        verdict = self.verdict(answer)
+        print(verdict)
+        return verdict
 
     def __repr__(self) -> str:
         return f"<check.{self.name}: call it with your {self.name}>"
 
     def verdict(self, answer: Any) -> Verdict:
         """Judge an answer without printing; neither the learner's tensors nor any random state is changed."""
+        verdict = self._verdict(answer)
+        known = self.mistakes.get(verdict.mistake)
+        says = known.says if known else verdict.sentence
+        # The message of an error that the answer raises may name any section.
+        names = re.search(r"\bSee section (\d+\.\d+)", says) if verdict.sentence.startswith("Not right yet.") else None
+        return replace(verdict, section=names[1]) if names else verdict
+
+    def _verdict(self, answer: Any) -> Verdict:
         if problem := self._not_an_answer(answer):
             return Verdict(False, problem)
         with _same_random_state(), torch.enable_grad(), warnings.catch_warnings():
@@ -210,7 +236,7 @@ class Exercise:
                     return Verdict(False, run.too_long_text(), TAKES_TOO_LONG)
             verdict = self._judge(answer, runs)
             # Some results have no name in code: "the loss".
-            return replace(verdict, text=re.sub(r"(^|\n|\. )the ", r"\1The ", verdict.text))
+            return replace(verdict, sentence=re.sub(r"(^|\n|\. )the ", r"\1The ", verdict.sentence))
 
     def _all_trials(self) -> list[tuple[tuple, dict]]:
         """Return each trial with a cache for the results of the right answer and of the mistakes.
@@ -340,13 +366,13 @@ class Exercise:
                 "\nIn float64 the last digits differ. Either your code rounds a number to float32, or it adds a small "
                 "number that is not in the formula."
             )
-        if self.gradients and (verdict := self._judge_gradients(runs)):
+        if self.gradients and (verdict := self._judge_gradients(runs)) is not None:
             return verdict
         if kept := self._unlike_itself(runs[0]):
             return self._told(*kept)
         if others := self._other_defaults(runs[0].answer):
             return self._told(ANOTHER_DEFAULT, f"Only one thing is wrong: {others[0][2]}")
-        return Verdict(True, self._accepted(runs).text + told)
+        return Verdict(True, self._accepted(runs).sentence + told)
 
     def _known_default(self, answer: Callable, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Return a verdict if only the default of an argument is wrong."""
