@@ -17,10 +17,10 @@ PY := .venv/bin/python
 # noxfile.py describes the sessions. With STRICT=1, as in CI, skipped tests and warnings of the book are failures.
 NOX := $(PY) -m nox --sessions
 CHAPTERS := $(if $(ONLY),-- $(ONLY))
-SOURCES := $(shell find _config.yml _toc.yml book notebooks src pyproject.toml -type f \
+SOURCES := $(shell find _config.yml _toc.yml CITATION.cff book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.*' 2>/dev/null)
 
-.PHONY: help book serve pdf weight lab copy test check types tools seeds machines accelerator notebooks gpu triton address clean FORCE
+.PHONY: help book serve pdf slides weight lab copy test check types tools seeds machines accelerator notebooks gpu triton address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -36,6 +36,9 @@ serve: _build/html/.built  ## build the book and serve it on localhost (PORT=800
 
 pdf: _build/html/.built  ## print the book: _build/pdf/attention-course.pdf, and each page (ONLY=03: one chapter)
 	@$(PY) scripts/pdf.py $(ONLY)
+
+slides: .venv/.ready  ## the summit of each chapter as slides, one HTML file for a browser (ONLY=05: one chapter)
+	@$(PY) scripts/slides.py $(ONLY)
 
 weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nodes, times (ONLY=03: one chapter)
 	@$(PY) scripts/page_weight.py $(ONLY)

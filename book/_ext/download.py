@@ -1,11 +1,11 @@
 """A zip file of the course beside its pages, and the footer with the version, the date and the licences."""
 
 import subprocess
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import yaml
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -61,11 +61,10 @@ def write_zip(app: Sphinx, exception: Exception | None) -> None:
 
 
 def write_footer(app: Sphinx, config: Config) -> None:
-    """Fill the footer. The date is that of the last commit, so that two builds of one state are equal."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    date = (run_git("log", "-1", "--format=%cs") if (ROOT / ".git").exists() else None) or ""
+    """Fill the footer with the version and the date of CITATION.cff, which the changelog names, too."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     config.html_theme_options["extra_footer"] = (
-        f"<p>The Attention Course, version {version}{f', {date.strip()}' if date else ''}. "
+        f"<p>The Attention Course, version {citation['version']}, {citation['date-released']}. "
         'Code: MIT License. Text and figures: <a href="https://creativecommons.org/licenses/by/4.0/">CC BY 4.0</a>.</p>'
     )
 

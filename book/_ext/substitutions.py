@@ -1,9 +1,10 @@
-"""What the first page says of the course, counted when the book is built: hours, exercises, mistakes, how to cite.
+"""What the first page and the teachers' page say of the course, counted when the book is built.
 
 In the source stands {{ name }}.
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,24 @@ import yaml
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
-# The chapters of each way through the course.
-WAYS = {"formula": range(2, 7), "translator": range(1, 14), "production": range(14, 21)}
+# The chapters of each way through the course, those that a way needs, and those of each week of the plan for teachers.
+WAYS = {
+    "formula": range(2, 7),
+    "translator": range(1, 14),
+    "production": range(14, 21),
+    "production_needs": (2, 3, 4, 5, 6, 8, 9, 12, 13),
+    "inference": (14, 15, 16, 18),
+    "inference_needs": (5, 6, 9),
+    "week_1": (0, 2, 3),
+    "week_2": (4, 5),
+    "week_3": (6, 7, 8),
+    "week_4": (9, 11, 12),
+    "week_5": (14, 15, 16),
+    "week_6": (17, 18),
+    "fortnight_1": (0, 3, 5, 6),
+    "fortnight_2": (9, 14, 15, 18),
+}
+PAGES = ("book/index", "book/teaching")
 FACT = re.compile(r"\{\{ *(\w+) *\}\}")
 
 
@@ -37,7 +54,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     chapters = reading_time.chapters()
     known, exercises = mistakes.count()
 
-    def core(numbers: range) -> str:
+    def core(numbers: Iterable[int]) -> str:
         return reading_time.hours(sum(reading_time.rounded(c.core.minutes) for c in chapters if c.number in numbers))
 
     everything = range(len(chapters))  # chapter 0 is the first
@@ -54,7 +71,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
 
 
 def tell_facts(app: Sphinx, page: str, source: list[str]) -> None:
-    if page == app.config.root_doc:
+    if page in PAGES:
         known = facts()
         source[0] = FACT.sub(lambda name: known[name[1]], source[0])
 

@@ -18,6 +18,7 @@ ROUTES = (
     ("The formula now", range(2, 7), ()),
     ("The translator", range(1, 14), ()),
     ("Production", tuple(range(14, 21)), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
+    ("Inference in one evening", (14, 15, 16, 18), (5, 6, 9)),
 )
 CHAPTERS = range(1, 25)
 PARTS = (
@@ -29,10 +30,10 @@ PARTS = (
 
 
 def path() -> Drawing:
-    """Draw the chapters and three ways through them."""
+    """Draw the chapters and four ways through them."""
     step, box = 17.9, 16.9
     at = {chapter: 6 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
-    sheet = Canvas(258)
+    sheet = Canvas(316)
     for name, first, last in PARTS:
         left, right = at[first] - box / 2, at[last] + box / 2
         if last == CHAPTERS[-1]:
@@ -49,7 +50,7 @@ def path() -> Drawing:
             kind = "weights" if chapter in stops else "unlit"
             sheet.labelled(at[chapter] - box / 2, y - box / 2, box, box, kind, str(chapter), size=13.6, corner=4)
         sheet.mark(at[stops[0]] - box / 2, y - box / 2, box, box)
-    y = 240
+    y = 298
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=4)
     sheet.text(at[1] + 14, y, "read", anchor="start")
     sheet.labelled(at[5] - 11, y - 9, 18, 18, "unlit", corner=4)
@@ -62,7 +63,7 @@ def path() -> Drawing:
         return ", ".join(map(str, chapters))
 
     return sheet.finish(
-        "Three ways through the chapters",
+        "Four ways through the chapters",
         [
             f"{name}: begins at chapter {stops[0]}; reads {listed(stops)}"
             + (f"; needs {listed(needs)}" if needs else "")

@@ -2,14 +2,17 @@
 
 import re
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from read_chapters import NOTEBOOKS, ROOT
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import attention_book as book
+import download
 import mistakes
 import substitutions
 
@@ -117,3 +120,16 @@ def test_the_entry_of_a_bibliography_is_what_the_citation_file_says():
         "@misc{attention_course,\n  title = {{A Course}},\n  author = {{One and Two} and {Three}},\n"
         "  year = {2031},\n  version = {1.2},\n  url = {https://github.com/a/b},\n}"
     )
+
+
+def test_citation_footer_changelog_and_package_name_one_version_and_one_date():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    version, date = citation["version"], str(citation["date-released"])
+    config = SimpleNamespace(html_theme_options={})
+    download.write_footer(SimpleNamespace(), config)
+    assert f"version {version}, {date}." in config.html_theme_options["extra_footer"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", changelog, re.MULTILINE)[0] == f"{version} · {date}"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"] == version
+    front = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
+    assert f"version {version}, {date[:4]}" in front
