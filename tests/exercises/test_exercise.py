@@ -975,7 +975,9 @@ def test_a_loop_that_does_not_end_is_stopped_and_told(answer, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_A_TRIAL", 0.2)
     verdict = exercise_on_numbers(lambda n: n).verdict(answer)
     assert verdict.mistake == "takes too long"
-    assert verdict.sentence.startswith("Not right yet. count took longer than 0.2 seconds for one input and was stopped.")
+    assert verdict.sentence.startswith(
+        "Not right yet. count took longer than 0.2 seconds for one input and was stopped."
+    )
     assert "\n  Tried: three; n 3." in verdict.sentence
     if answer is in_python:
         assert re.search(r"in line \d+ of your cell: (while i < n:|n = n \+ 1)", verdict.sentence)
