@@ -599,7 +599,7 @@ def _give_sets(answer, predicted, sure, possible):
     if is_right and any(list(a) != [set(s) for s in b] for a, b in zip(given, before, strict=True)):
         raise AnswerError(
             "Your function changes the sets of links that it gets. The caller needs them again, so work on copies. "
-            "See section 13.18.",
+            "See section 13.14.",
             CHANGES_ITS_INPUT,
         )
     return found
