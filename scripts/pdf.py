@@ -3,7 +3,7 @@
 python scripts/pdf.py        # make pdf: every page of _toc.yml, and attention-course.pdf
 python scripts/pdf.py 03     # make pdf ONLY=03: one chapter
 
-The browser (Chromium, Chrome or Edge) prints what the website shows, with every fold open. Hints and solutions move to
+The browser (Chromium, Chrome or Edge) prints what the website shows, with every fold open. Hints, solutions and answers move to
 the end of their chapter, so that one can hand out the rest.
 """
 
@@ -36,7 +36,7 @@ PREPARE = """async () => {
   document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
   document.querySelectorAll("img[loading]").forEach((image) => { image.loading = "eager"; });
   const answers = [...document.querySelectorAll("article details")]
-    .filter((fold) => /^(Hint|Solution)/.test(fold.querySelector("summary")?.textContent.trim() ?? ""));
+    .filter((fold) => /^(Hint|Solution|Answer)/.test(fold.querySelector("summary")?.textContent.trim() ?? ""));
   if (answers.length) {
     const end = document.createElement("section");
     end.style.breakBefore = "page";

@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -72,8 +73,26 @@ def write_docstring_math(app: Sphinx, what: str, name: str, obj: Any, options: A
     lines[:] = text.split("\n")
 
 
+def minutes(cells: list[dict[str, Any]]) -> int:
+    whole = sum((reading_time.reading(cell, folded=True) for cell in cells), reading_time.Reading())
+    return max(1, round(whole.minutes))
+
+
+def fold_section(section: nodes.section, kind: str, label: str, inside: Sequence[str] = ()) -> None:
+    """Make the heading of a section open and close it; the label stands beside the heading, the titles below it."""
+    title = section.index(section.next_node(nodes.title))
+    html = f'<span class="detail-label">{label}</span>'
+    if inside:
+        html += f'<span class="detail-titles">{escape(" · ".join(inside))}</span>'
+    section.insert(title + 1, nodes.raw("", html + "</summary>", format="html"))
+    section.insert(title, nodes.raw("", f'<details class="{kind}"><summary>', format="html"))
+    section.append(nodes.raw("", "</details>", format="html"))
+
+
 def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Fold each section that its notebook has collapsed: its heading opens it and says how many minutes it takes.
+
+    *Going deeper* would open dozens of screens, so each of its sections has a fold of its own.
 
     The section stays a section, so that its number, its anchors and its place in the contents are what they were.
     A button below the title of the page opens all its folds (details.js).
@@ -88,17 +107,14 @@ def fold_details(app: Sphinx, doctree: nodes.document, page: str) -> None:
         if cell - 1 not in folded or line > 2:  # a heading further down its cell begins another section
             continue
         detail = folded.pop(cell - 1)
-        parts = cells[detail.start : detail.stop]
-        count = sum((reading_time.reading(part, folded=True) for part in parts), reading_time.Reading()).minutes
-        title = section.index(section.next_node(nodes.title))
-        label = f'<span class="detail-label">Optional · {max(1, round(count))} min</span>'
-        inside = " · ".join(part.next_node(nodes.title).astext() for part in section if isinstance(part, nodes.section))
-        if inside:
-            label += f'<span class="detail-titles">{escape(inside)}</span>'
-        label += "</summary>"
-        section.insert(title + 1, nodes.raw("", label, format="html"))
-        section.insert(title, nodes.raw("", '<details class="detail"><summary>', format="html"))
-        section.append(nodes.raw("", "</details>", format="html"))
+        inner = [part for part in section if isinstance(part, nodes.section)]
+        starts = [part.line // LINES_OF_A_CELL - 1 for part in inner]
+        stops = [*starts[1:], detail.stop][: len(inner)]
+        for part, start, stop in zip(inner, starts, stops, strict=True):
+            if not re.search(r"Exercises?\b", part.next_node(nodes.title).astext()):
+                fold_section(part, "detail part", f"{minutes(cells[start:stop])} min")
+        label = f"Optional · {minutes(cells[detail.start : detail.stop])} min"
+        fold_section(section, "detail", label, [part.next_node(nodes.title).astext() for part in inner])
     button = '<p class="folds" data-pagefind-ignore><button type="button">Open all folded parts</button></p>'
     next(doctree.findall(nodes.section)).insert(1, nodes.raw("", button, format="html"))
     for detail in folded.values():
@@ -123,7 +139,8 @@ def fold_code(app: Sphinx, doctree: nodes.document) -> None:
             if "tag_hide-output" in cell["classes"]:
                 cell["hide_mode"] = "output"
             cell.insert(1, nodes.raw("", "</details>", format="html"))
-            opening = '<details class="source"><summary>Show the code</summary>'
+            label = "Imports" if "tag_imports" in cell["classes"] else "Show the code"
+            opening = f'<details class="source"><summary>{label}</summary>'
             cell.insert(0, nodes.raw("", opening, format="html"))
 
 

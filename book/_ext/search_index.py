@@ -21,7 +21,7 @@ ARTICLE = re.compile(r"<article[^>]*>(.*)</article>", re.DOTALL)
 TITLE = re.compile(r"<title>(.*?) &#8212;", re.DOTALL)
 LEFT_OUT = re.compile(
     r'<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>|<nav\b.*?</nav>'
-    r"|<details>\s*<summary>(?:Hint|Solution)\b.*?</details>",  # the search must not show an answer
+    r"|<details>\s*<summary>(?:Hint|Solution|Answers?)\b.*?</details>",  # the search must not show an answer
     re.DOTALL,
 )
 SECTION = re.compile(

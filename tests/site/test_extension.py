@@ -56,7 +56,7 @@ def pages():
 
 
 def test_the_imports_of_each_chapter_are_folded(pages):
-    folded = re.compile(r'tag_imports[^"]*">\s*<details class="source"><summary>Show the code</summary>')
+    folded = re.compile(r'tag_imports[^"]*">\s*<details class="source"><summary>Imports</summary>')
     assert [name for name, page in pages.items() if len(folded.findall(page)) != 1] == []
 
 

@@ -529,6 +529,10 @@ def test_each_detail_of_a_chapter_is_folded_on_its_page_and_nothing_else(built, 
     plain = str.maketrans("’", "'", "`*")
     assert [title.translate(plain) for title in shown] == [title.translate(plain) for title in collapsed]
     assert page.count('<details class="detail">') == len(collapsed)
+    sources = ["".join(cell["source"]) for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"]]
+    deeper = sources[next((i for i, text in enumerate(sources) if text.startswith("## Going deeper")), len(sources)) :]
+    sections = re.findall(r"^### (?!Exercise \d|[\d.]+ Exercises)", "\n".join(deeper), re.MULTILINE)
+    assert page.count('<details class="detail part">') == len(sections)
 
 
 def test_a_detail_is_closed_until_its_heading_is_clicked_and_moves_nothing_above_it(tab, folded):
@@ -549,7 +553,7 @@ def test_a_button_opens_and_closes_all_folds_and_a_detail_closes_at_its_end(tab,
     all_closed = closed.count()
     button.click()
     assert (closed.count(), button.text_content()) == (0, "Close all folded parts")
-    tab.locator(f"[id='{section}'] .close-section button").click()
+    tab.locator(f"[id='{section}'] > details > .close-section button").click()
     assert not tab.evaluate(IS_OPEN, section)
     assert tab.evaluate(IN_VIEW, section)
     assert button.text_content() == "Open all folded parts"
