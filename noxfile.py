@@ -23,8 +23,9 @@ nox.options.error_on_missing_interpreters = False
 # Tests that place nothing on a device, or that are about the kernels of the CPU.
 CPU_TESTS = """
 batches check context_parallel corpora demos device diagrams digits everyday images memory mistakes package
-attention_view cli_generate gguf pretrained pretrained_config pretrained_configured pretrained_marian_tokenizer
-pretrained_minilm pretrained_weights process_pool real_heads sdpa show_source text triton_attention words
+attention_view cli_generate cli_grade gguf gradescope grading pretrained pretrained_config pretrained_configured
+pretrained_marian_tokenizer pretrained_minilm pretrained_weights process_pool real_heads sdpa show_source text
+triton_attention words
 """
 # These notebooks compute in float64; all others also run on a device without float64.
 DOUBLE = ("03", "06", "08", "09", "17", "18", "22", "24")

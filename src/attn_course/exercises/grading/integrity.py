@@ -81,7 +81,8 @@ class Watch:
         for where, owner, parts in self._owners:
             current = vars(owner)
             for name, value in parts.items():
-                if current.get(name, _UNNAMED) is not value:
+                found = current.get(name, _UNNAMED)
+                if found is not value and not (owner in _LIBRARIES and _wraps(found, value)):
                     replaced.append(f"{where}.{name}")
                     with contextlib.suppress(AttributeError, TypeError):
                         setattr(owner, name, value)
@@ -100,6 +101,13 @@ class Watch:
                 function.__code__, function.__defaults__ = code, defaults
         changed = [where for where, names, key, value in self._constants if repr(names.get(key)) != value]
         return [*replaced, *changed]
+
+
+def _wraps(found: object, value: object) -> bool:
+    """Return whether a library has wrapped its own function, as torch.compile does."""
+    code = getattr(found, "__code__", None)
+    is_own = isinstance(code, types.CodeType) and not code.co_filename.startswith("<")
+    return is_own and getattr(found, "__wrapped__", None) is value
 
 
 def _callables(module: types.ModuleType) -> dict[str, object]:

@@ -21,18 +21,18 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def hide_environment() -> None:
+def hide_environment(*, hidden: bool = True) -> None:
     """Let no other process of the same user, root excepted, read the environment and memory of this one (Linux)."""
-    prctl(DUMPABLE, 0)
+    prctl(DUMPABLE, int(not hidden))
 
 
 def set_limits(memory: int) -> None:
-    """Limit this process: memory, size of a file, no core dump; and processes of the user, unless that is root."""
+    """Limit what memory this process adds, how large a file it writes, and how many processes a user but root has."""
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE}
     if sys.platform == "linux":
-        pages = int((_PROC / "self" / "statm").read_text().split()[0])  # libraries that are mapped, but not in use
-        limits[resource.RLIMIT_AS] = memory + pages * resource.getpagesize()
-        limits[resource.RLIMIT_DATA] = memory
+        pages = (_PROC / "self" / "statm").read_text().split()
+        limits[resource.RLIMIT_AS] = memory + int(pages[0]) * resource.getpagesize()
+        limits[resource.RLIMIT_DATA] = memory + int(pages[5]) * resource.getpagesize()
         if os.getuid() != 0:
             limits[resource.RLIMIT_NPROC] = _count_threads() + 4 * MOST_PROCESSES
     for limit, value in limits.items():

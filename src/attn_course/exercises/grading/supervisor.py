@@ -65,13 +65,22 @@ class Supervisor:
         seed: from which the inputs of the checks are drawn; 0 gives those of the notebook's own checks.
         cell_seconds: by the clock, for each cell and for each check.
         total_seconds: by the clock, for the whole notebook.
-        memory: in bytes, for all processes of the notebook together.
+        memory: in bytes, for all processes of the notebook together, beyond what the checks take.
+        all_cells: whether to run the cells that no exercise needs, too.
     """
 
     def __init__(
-        self, cells: list[Cell], graded: list[str], seed: int, cell_seconds: float, total_seconds: float, memory: int
+        self,
+        cells: list[Cell],
+        graded: list[str],
+        *,
+        seed: int,
+        cell_seconds: float,
+        total_seconds: float,
+        memory: int,
+        all_cells: bool,
     ) -> None:
-        self.cells, self.memory = cells, memory
+        self.cells, self.memory, self.all_cells = cells, memory, all_cells
         self.cell_seconds, self.total_seconds = cell_seconds, total_seconds
         self.end = time.monotonic() + total_seconds
         self.progress = Progress()
@@ -86,6 +95,7 @@ class Supervisor:
                 text = f"With the seed {seed} the check does not accept its own answer. Grade with another seed."
                 self.progress.results[name] = ["error", text, None, None]
         self.watch = Watch()
+        self.own_memory = own_memory(os.getpid())
 
     def run(self) -> Progress:
         """Return what is known at the end; each exercise has a result then."""
@@ -152,7 +162,7 @@ class Supervisor:
             processes = descendants()
             if len(processes) > MOST_PROCESSES:
                 return "error", f"The code started more than {MOST_PROCESSES} processes."
-            if sum(map(own_memory, processes)) > self.memory:
+            if sum(max(own_memory(pid) - self.own_memory, 0) for pid in processes) > self.memory:
                 return "error", f"The processes took more than {self.memory / 1e9:g} GB of memory."
 
     def _be_worker(self, writer: int, key: bytes) -> NoReturn:
@@ -170,7 +180,7 @@ class Supervisor:
             send = Channel(writer, key).send
             finished, skipped, watch = {*self.progress.results}, {*self.progress.skipped}, self.watch
             del key
-            work(self.cells, self.exercises, finished, skipped, watch, send)
+            work(self.cells, self.exercises, finished, skipped, watch, send, all_cells=self.all_cells)
         finally:
             os._exit(0)
 

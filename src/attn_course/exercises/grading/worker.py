@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.grading.dependencies import needed_cells
 from attn_course.exercises.grading.integrity import Watch
 from attn_course.exercises.grading.notebook import Cell
 
@@ -72,8 +73,10 @@ def work(
     skipped: set[int],
     watch: Watch,
     send: Callable[..., None],
+    *,
+    all_cells: bool,
 ) -> None:
-    """Run all cells but those to skip, and judge the exercises that are not finished.
+    """Run the cells that the exercises need, or all, without those to skip; judge the exercises that are not finished.
 
     Messages are ``cell NUMBER``, ``judge NAME``, ``result NAME STATUS SENTENCE MISTAKE SECTION``, ``failed NUMBER
     ERROR``, ``replaced NAME`` and ``done``.
@@ -82,8 +85,10 @@ def work(
     sys.modules["__main__"] = module
     vars(module)["display"] = lambda *_, **__: None
     judge = _Judge(exercises, vars(module), watch, send)
+    cells = [cell for cell in cells if cell.number not in skipped]
+    needed = {cell.number for cell in cells} if all_cells else _needed(cells, {*exercises})
     for cell in cells:
-        if cell.number in skipped:
+        if cell.number not in needed:
             continue
         send("cell", cell.number)
         calls, error = _run_cell(cell, vars(module))
@@ -101,6 +106,21 @@ def work(
         if name not in finished:
             judge(name, None)
     send("done")
+
+
+def _needed(cells: list[Cell], exercises: set[str]) -> set[int]:
+    """Return the numbers of the cells to run; a cell that is no Python is run only for its own exercises."""
+    trees = {}
+    for cell in cells:
+        with suppress(Exception):
+            trees[cell.number] = _parse(cell.source, "")
+    judged = {cell.number: cell.names for cell in cells if cell.names}
+    called = {name for cell in cells for name in cell.names if _calls(trees.get(cell.number), name)}
+    return needed_cells(trees, judged, exercises - called) | {*judged}
+
+
+def _calls(tree: ast.Module | None, name: str) -> bool:
+    return tree is not None and any(_checked(node) == name for node in ast.walk(tree))
 
 
 class _Judge:

@@ -51,6 +51,12 @@ def grade(
             autocompletion=lambda incomplete: complete(_known())(incomplete),
         ),
     ] = None,
+    all_cells: Annotated[
+        bool,
+        typer.Option(
+            "--all-cells", help="Run every cell, not only those that the exercises need."
+        ),
+    ] = False,
 ) -> None:
     """Grade the exercises of a notebook in a process of its own, with limits of time and memory.
 
@@ -100,6 +106,7 @@ def grade(
         "cell_seconds": timeout,
         "total_seconds": total_timeout,
         "memory": round(memory * 1e9),
+        "all_cells": all_cells,
     }
     known = _run(job)
     results = []
@@ -149,7 +156,6 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     """Grade in another process, and return what it knows at the end."""
     from attn_course.exercises.grading.processes import hide_environment
 
-    hide_environment()
     limit = job["total_seconds"] + 120  # what comes before the notebook and after it
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         environment = {
@@ -172,11 +178,13 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        hide_environment()
         try:
             output, errors = process.communicate(json.dumps(job).encode(), timeout=limit)
         except subprocess.TimeoutExpired:
             output, errors = b"", b""
         finally:
+            hide_environment(hidden=False)
             if process.poll() is None:
                 process.terminate()  # it ends what the notebook has started
                 try:
