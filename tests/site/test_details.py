@@ -27,9 +27,7 @@ each_chapter = pytest.mark.parametrize("name", [path.name for path in sorted(NOT
 SHORT = tuple(path.name[:2] for path in sorted(NOTEBOOKS.glob("*.ipynb")))[1:]  # chapters whose cores one can finish
 
 # Chapters whose optional sections are short.
-HALF = tuple(
-    number for number in SHORT if number in ("01", "02", "03", "04", "05", "06", "10", "12", "13") or number >= "14"
-)
+HALF = tuple(number for number in SHORT if number not in ("07", "08"))
 
 
 def stored(name: str) -> dict:
