@@ -68,6 +68,7 @@ DRAWINGS = {
     "layer": LAYER,
     "block": BLOCK,
     "norm orders": plots.norm_orders(),
+    "output norms": plots.output_norms(),
     "two layers": plots.two_layers(),
     "induction": INDUCTION,
     "induction on three": plots.induction(["W", "M", "W"], behind="M"),

@@ -267,7 +267,7 @@ def _reaches(out, tensors):
 def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
     table = answer(vocab_size, d_model)
     if not isinstance(table, nn.Module):
-        raise AnswerError("TiedTable must be an nn.Module, so that its table is trained. See section 9.18.")
+        raise AnswerError("TiedTable must be an nn.Module, so that its table is trained. See section 9.14.")
     table = table.to(x)
     tables = [p for p in table.parameters() if p.shape == numbers.shape]
     spread = _spread(tables[0].detach()) if vocab_size >= 1000 and tables else "1/√E"
@@ -283,7 +283,7 @@ def _do_both_jobs(answer, vocab_size, d_model, ids, x, numbers):
         )
         raise AnswerError(
             f"TiedTable must have a parameter of the shape (V, E), here {tuple(numbers.shape)}, "
-            f"but it has {has}. See section 9.18."
+            f"but it has {has}. See section 9.14."
         )
     count = sum(p.numel() for p in table.parameters())
     answer(3, 4 * d_model)  # another table, of which the first must know nothing
@@ -367,7 +367,7 @@ def _count(src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
 def _from_the_sizes(answer, src_vocab_size, tgt_vocab_size, d_model, d_ff, num_layers):
     def refuse(module, *_, **__):
         raise AnswerError(
-            f"Your function makes a {type(module).__name__}. Compute the number from the sizes alone. See section 9.23."
+            f"Your function makes a {type(module).__name__}. Compute the number from the sizes alone. See section 9.17."
         )
 
     with mock.patch.object(nn.Module, "__init__", refuse):

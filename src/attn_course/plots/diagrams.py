@@ -675,6 +675,44 @@ def norm_orders() -> Drawing:
     )
 
 
+def output_norms() -> Drawing:
+    """Draw a sublayer with a norm on its output, as in OLMo 2, and one with norms on both sides, as in Gemma 3.
+
+    Example:
+        >>> output_norms()
+        A sublayer with a norm on its output, and one with norms on both sides
+        OLMo 2: the norm is on the branch, after the sublayer: x + norm(f(x))
+        Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))
+    """
+    sheet = Canvas(304)
+    for stream, title, formula in (
+        (54, "OLMo 2", "x + norm(f(x))"),
+        (274, "Gemma 3", "x + norm(f(norm(x)))"),
+    ):
+        sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
+        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
+        sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
+        sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
+        left = stream + 68
+        sheet.arrow((stream, 84), (left, 84))
+        if title == "Gemma 3":
+            sheet.labelled(stream + 12, 73, 42, 22, "operation", "norm")
+        sheet.labelled(
+            left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward"
+        )
+        sheet.arrow((left, 158), (stream + 10, 158))
+        sheet.labelled(stream + 22, 147, 42, 22, "operation", "norm")
+        sheet.plus(stream, 158)
+        sheet.text(stream + 60, 284, formula)
+    return sheet.finish(
+        "A sublayer with a norm on its output, and one with norms on both sides",
+        [
+            "OLMo 2: the norm is on the branch, after the sublayer: x + norm(f(x))",
+            "Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))",
+        ],
+    )
+
+
 def two_layers() -> Drawing:
     """Draw a layer of a Transformer of 2017 and one of a language model of 2026 side by side.
 
