@@ -20,7 +20,7 @@ CHAPTERS := $(if $(ONLY),-- $(ONLY))
 SOURCES := $(shell find _config.yml _toc.yml CITATION.cff book notebooks src pyproject.toml -type f \
 	! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -path '*/.*' 2>/dev/null)
 
-.PHONY: help book serve pdf slides weight lab copy test check types tools seeds machines accelerator notebooks gpu triton address clean FORCE
+.PHONY: help book serve pdf slides weight solutions lab copy test check types tools seeds machines accelerator notebooks gpu triton address clean FORCE
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +42,9 @@ slides: .venv/.ready  ## the summit of each chapter as slides, one HTML file for
 
 weight: _build/html/.built  ## weigh the pages of the book: bytes, requests, nodes, times (ONLY=03: one chapter)
 	@$(PY) scripts/page_weight.py $(ONLY)
+
+solutions: .venv/.ready  ## for teachers: build the solutions of the problem sets in _build/solutions (ONLY=2: one set)
+	@$(PY) scripts/solutions.py $(ONLY)
 
 lab: .venv/.ready  ## open the notebooks in JupyterLab: those of make copy, if there are any
 	@$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/$(firstword $(wildcard my_notebooks) notebooks) \

@@ -27,6 +27,8 @@ NOT_PUBLISHED = {
     ".ipynb_checkpoints",
     "build",
 }
+# The zip file is for readers, so it does not hold the solutions of the problem sets.
+FOR_TEACHERS = "teaching/solutions"
 
 
 def run_git(*arguments: str) -> str | None:
@@ -45,9 +47,11 @@ def files() -> list[Path]:
         if not listed:
             logger.warning("git cannot list the files of the course, so there is no zip file")
             return []
-        return [path for name in sorted(listed.split("\0")) if name and (path := ROOT / name).is_file()]
-    paths = (path.relative_to(ROOT) for path in sorted(ROOT.rglob("*")) if path.is_file())
-    return [ROOT / path for path in paths if not NOT_PUBLISHED & set(path.parts) and path.suffix != ".pyc"]
+        paths = [path for name in sorted(listed.split("\0")) if name and (path := ROOT / name).is_file()]
+    else:
+        every = (path.relative_to(ROOT) for path in sorted(ROOT.rglob("*")) if path.is_file())
+        paths = [ROOT / path for path in every if not NOT_PUBLISHED & set(path.parts) and path.suffix != ".pyc"]
+    return [path for path in paths if not path.is_relative_to(ROOT / FOR_TEACHERS)]
 
 
 def write_zip(app: Sphinx, exception: Exception | None) -> None:

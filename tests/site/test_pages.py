@@ -786,7 +786,7 @@ def test_the_zip_file_holds_the_course_and_nothing_private(built):
     assert {
         f"attention-course/{name}" for name in ("Makefile", "README.md", "notebooks/00_attention_in_one_hour.ipynb")
     } <= names
-    assert not [name for name in names if re.search(r"/(\.git|\.venv|_build|my_notebooks)/", name)]
+    assert not [name for name in names if re.search(r"/(\.git|\.venv|_build|my_notebooks|teaching/solutions)/", name)]
 
 
 def test_the_start_page_offers_the_place_where_the_reader_stopped(site, tab):

@@ -1,0 +1,203 @@
+"""scripts/solutions.py: what the problem sets promise, their solutions keep, and the website has none of them."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from read_chapters import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+spec = importlib.util.spec_from_file_location("solutions", ROOT / "scripts" / "solutions.py")
+script = importlib.util.module_from_spec(spec)
+sys.modules["solutions"] = script
+spec.loader.exec_module(script)
+
+if not script.SOLUTIONS.is_dir():
+    pytest.skip("only the repository has the solutions", allow_module_level=True)
+
+PAGES = sorted(script.SETS.glob("*.md"))
+SOURCES = sorted(script.SOLUTIONS.glob("*.md"))
+
+PROBLEM = """# Problem set 1 · Halves
+
+## Task 1 · `half` (4 points)
+
+Write half of 4,096.
+"""
+SOLUTION = """# Solutions
+
+## Task 1 · `half`
+
+Half of 4,096 is {{ 2,048 = half(4096) }}, and a third is {{ 1,365.3 = 4096 / 3 }} (section 3.14).
+
+```python
+from math import inf
+
+
+def half(x):
+    return x / 2
+```
+
+```python solution
+def half(x):
+    return x / 2 if x < inf else x
+```
+
+```python tests
+assert half(3) == 1.5
+```
+
+```python wrong: whole numbers
+def half(x):
+    return x // 2
+```
+
+| points | for |
+|---|---|
+| 4 | everything |
+"""
+
+
+@pytest.fixture
+def solve(tmp_path):
+    def solved(solution=SOLUTION, problem=PROBLEM):
+        paths = tmp_path / "problem.md", tmp_path / "set_1.md"
+        for path, text in zip(paths, (problem, solution), strict=True):
+            path.write_text(text, "utf-8")
+        return script.solve(*paths)
+
+    return solved
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The solutions, built once, and what the script says of each set."""
+    folder = tmp_path_factory.mktemp("solutions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "BUILT", folder)
+        lines = list(script.build([]))
+    return folder, lines
+
+
+def test_every_problem_set_has_its_solution():
+    assert [path.name for path in PAGES] == [path.name for path in SOURCES] == [f"set_{n}.md" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_set_has_two_derivations_two_questions_two_tasks_and_twenty_points(page):
+    intro, problems = script.problems(page)
+    assert Counter(problem.kind for problem in problems) == {"Derivation": 2, "Question": 2, "Task": 2}
+    assert sum(problem.points for problem in problems) == 20
+    assert re.search(r"\bchapter", intro)
+    assert "20 points" in intro
+    assert "hours" in intro
+    for problem in problems:
+        parts = [int(points) for points in re.findall(r"\((\d) points?\)", problem.text)]
+        assert not parts or sum(parts) == problem.points, problem.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_stub_of_a_task_has_the_signature_of_its_solution(page):
+    signature = re.compile(r"^def \w+\(.*\):$", re.MULTILINE)
+    source = (script.SOLUTIONS / page.name).read_text("utf-8")
+    tasks = [problem for problem in script.problems(page)[1] if problem.kind == "Task"]
+    solutions = re.findall(r"^```python solution\n(.*?)^```$", source, re.DOTALL | re.MULTILINE)
+    assert [signature.findall(task.text) for task in tasks] == [signature.findall(code) for code in solutions]
+    assert all(re.fullmatch(r"`\w+`", task.title) for task in tasks)
+
+
+def test_all_solutions_build_and_each_task_accepts_two_right_answers_and_refuses_wrong_ones(built):
+    folder, lines = built
+    said = [
+        re.match(r"set_(\d): the tests accept (\d+) right answers and refuse (\d+) wrong ones", line) for line in lines
+    ]
+    counts = {int(match[1]): (int(match[2]), int(match[3])) for match in said if match}
+    assert sorted(counts) == [1, 2, 3, 4, 5, 6]
+    assert all(right == 4 and wrong >= 6 for right, wrong in counts.values())
+    names = {
+        "index.html",
+        "STIXTwoMath.woff2",
+        *(f"{kind}set_{n}.{end}" for n in counts for kind, end in (("", "html"), ("check_", "py"))),
+    }
+    assert {path.name for path in folder.iterdir()} == names
+
+
+def test_the_pages_of_solutions_need_no_network_and_show_problem_formulas_and_marking(built):
+    for page in built[0].glob("set_*.html"):
+        text = page.read_text("utf-8")
+        assert not re.findall(r"(?:src|href)=\"[^\"]*//", text)
+        assert "<script" not in text
+        assert text.count("<summary>The problem</summary>") == 6
+        assert text.count("Marking</h3>") == 6
+        assert "<math" in text
+        assert "{{" not in text
+        outside = re.sub(r"<(pre|code|annotation)\b.*?</\1>", "", text, flags=re.DOTALL)
+        assert "$" not in outside, page.name
+
+
+def test_the_file_of_asserts_judges_a_file_of_answers(built, tmp_path):
+    answers = tmp_path / "answers.py"
+    answers.write_text("def softmax_backward(weights, grad):\n    return weights * grad\n", "utf-8")
+    command = [sys.executable, str(built[0] / "check_set_1.py"), str(answers)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0].startswith("softmax_backward: AssertionError")
+    assert said[1] == "effective_tokens: not handed in"
+
+
+def test_the_website_and_its_sources_hold_no_solution():
+    titles = [re.findall(r"^def \w+.*\n(?: {4}.*\n)+", path.read_text("utf-8"), re.MULTILINE) for path in SOURCES]
+    longest = {max(functions, key=len) for functions in titles}
+    site = [
+        path
+        for folder in ("book", "notebooks")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".md", ".ipynb")
+    ]
+    for path in site:
+        text = path.read_text("utf-8")
+        assert "### Marking" not in text, path
+        assert not [code for code in longest if code in text], path
+    toc = (ROOT / "_toc.yml").read_text("utf-8")
+    assert "solutions" not in toc
+    assert toc.count("book/problem_sets/set_") == 6
+    assert script.BUILT.parent == ROOT / "_build"
+    assert script.BUILT.name != "html"
+
+
+def test_a_good_solution_shows_its_numbers_and_asserts(solve):
+    solved = solve()
+    assert "Half of 4,096 is 2,048, and a third is 1,365.3 (section 3.14)." in solved.markdown
+    assert solved.right == ["solution"]
+    assert solved.refused == {"half": ["whole numbers"]}
+    assert solved.tests == {"half": "assert half(3) == 1.5\n"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("2,048 =", "2,049 =", r"half\(4096\) is 2,048.00, not 2,049"),
+        ("1,365.3 =", "1,365.4 =", "not 1,365.4"),
+        ("{{ 2,048 = half(4096) }}", "2,048", "nothing checks the number 2,048"),
+        ("half(4096)", "hafl(4096)", "cannot be computed"),
+        ("| 4 | every", "| 3 | every", "the marking scheme gives 3 points"),
+        ("x // 2", "x * 0.5", "the tests accept the wrong answer 'whole numbers'"),
+        ("if x < inf", "if x < 0", "the tests refuse the right answer 'solution'"),
+        ("import inf", "import info", "ImportError"),
+        ("`half`", "`halves`", "does not have the problems"),
+    ],
+)
+def test_a_mistake_in_a_solution_stops_the_build(solve, old, new, message):
+    assert old in SOLUTION
+    with pytest.raises(script.Failure, match=message):
+        solve(SOLUTION.replace(old, new, 1))
+
+
+def test_a_wrong_number_stops_the_build_and_names_its_place(tmp_path):
+    source = (script.SOLUTIONS / "set_5.md").read_text("utf-8").replace("= {{ 134,479,872 =", "= {{ 134,479,873 =")
+    path = tmp_path / "set_5.md"
+    path.write_text(source, "utf-8")
+    with pytest.raises(script.Failure, match=r"set_5\.md, Derivation 1: .* not 134,479,873"):
+        script.solve(script.SETS / "set_5.md", path)
