@@ -51,16 +51,15 @@ MARKED = re.compile(r"^\| (?P<points>\d) \| ", re.MULTILINE)
 
 STYLE = """
 @font-face { font-family: "STIX Two Math"; src: url("STIXTwoMath.woff2") format("woff2"); }
-:root { color-scheme: light dark; }
 body { font: 17px/1.55 system-ui, sans-serif; max-width: 46em; margin: 2em auto; padding: 0 1em; }
 math { font-family: "STIX Two Math", math; }
 div.math { overflow-x: auto; margin: 1em 0; }
 pre { overflow-x: auto; padding: .7em 1em; background: #8881; font-size: 14px; line-height: 1.45; }
-table { border-collapse: collapse; margin: 1em 0; }
+table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
 th, td { padding: .25em .8em; border-bottom: 1px solid #8886; text-align: left; vertical-align: top; }
 h2 { margin-top: 2.5em; border-top: 2px solid #8886; padding-top: 1em; }
 details { border-left: 3px solid #8886; padding-left: 1em; }
-summary, .wrong { cursor: pointer; font-style: italic; }
+summary { cursor: pointer; font-style: italic; }
 @media print { body { max-width: none; font-size: 11pt; } pre { white-space: pre-wrap; } }
 """
 
