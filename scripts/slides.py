@@ -4,7 +4,7 @@ python scripts/slides.py        # make slides: all chapters
 python scripts/slides.py 05     # make slides ONLY=05: one chapter
 
 The slides have no text of their own. The summit of a chapter is the code cell with the tag "summit". Its slide shows
-the paragraph before the cell, which asks the question, the cell's output, and the first sentence after it, which gives
+the last paragraph before the cell, which asks the question, the cell's output, and the first sentence after it, which gives
 the answer and appears one step later. The arrow keys turn the slides.
 """
 
@@ -81,7 +81,8 @@ def summit(path: Path) -> tuple[str, NotebookNode, str, str]:
         raise Failure(f"{path.name} has {len(found)} cells with the tag 'summit', it must have one")
     (at,) = found
     cell = cells[at]
-    around = [cells[i].source for i in (at - 1, at + 1) if cells[i].cell_type == "markdown"]
+    before = [c.source for c in cells[:at] if c.cell_type == "markdown"][-1:]
+    around = [*before, *(c.source for c in cells[at + 1 : at + 2] if c.cell_type == "markdown")]
     if cell.cell_type != "code" or not cell.outputs or len(around) != 2:
         raise Failure(f"{path.name}: the summit must be a code cell with an output, between two cells of text")
     title = re.search(r"^# (.+)$", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.MULTILINE)
