@@ -286,6 +286,39 @@ def test_the_score_of_the_rotary_model_comes_round(chapter, trained, seed):
     assert scores[:32].argmax() == 3  # so that it holds out as long as that
 
 
+def rotary_with_held_pairs(model, ids, held):
+    """The logits of a rotary model whose pairs, except for the fastest, stay at the angles of distance ``held``."""
+    x, attn = model.embed(ids), model.attn
+    q, k, v = (part(x).unflatten(-1, (4, -1)).transpose(1, 2) for part in (attn.q_proj, attn.k_proj, attn.v_proj))
+    length, width = q.shape[-2:]
+    t = torch.arange(length)
+    distance = (t[:, None] - t).clamp(min=0).double()
+    scores = torch.zeros(len(ids), 4, length, length, dtype=torch.float64)
+    for i in range(width // 2):
+        angles = (distance if i == 0 else distance.clamp(max=held)) * 10_000 ** (-2 * i / width)
+        a, b = q[..., 2 * i, None], q[..., 2 * i + 1, None]
+        c, d = k[..., None, :, 2 * i], k[..., None, :, 2 * i + 1]
+        scores += angles.cos() * (a * c + b * d) + angles.sin() * (a * d - b * c)
+    scores = (scores / math.sqrt(width)).masked_fill(~make_causal_mask(length), -math.inf)
+    out = scores.softmax(-1) @ v
+    return model.to_tokens(x + attn.out_proj(out.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.trains
+@pytest.mark.parametrize("task", ["three_back", "latest_name"])
+def test_a_rotary_model_reads_long_texts_if_its_slow_pairs_stay_at_trained_angles(chapter, trained, task):
+    model = trained("RoPE", task, 1)[0]
+    ids, answers = chapter[task](200, 64, torch.Generator().manual_seed(99))
+    right = {}
+    with torch.no_grad():
+        torch.testing.assert_close(rotary_with_held_pairs(model, ids, 1_000), model(ids), atol=1e-4, rtol=1e-4)
+        for held in (1_000, 15):
+            found = rotary_with_held_pairs(model, ids, held).argmax(-1)[:, 48:]
+            right[held] = (found == answers[:, 48:]).double().mean()
+    assert right[1_000] < 0.6
+    assert right[15] > 0.9
+
+
 @pytest.mark.trains
 def test_with_the_queries_alone_turned_a_model_learns_no_more_than_without_positions(chapter, trained, monkeypatch):
     turned = itertools.cycle([attn_course.rotate, lambda x, positions: x])  # queries, keys, queries, …
@@ -299,8 +332,8 @@ def test_with_the_queries_alone_turned_a_model_learns_no_more_than_without_posit
 # -- Exercises ---------------------------------------------------------------------------------------
 
 
-def test_exercise_4_counts_words_beside_padding_on_either_side():
-    count_positions = solution("08", 4)["count_positions"]
+def test_exercise_5_counts_words_beside_padding_on_either_side():
+    count_positions = solution("08", 5)["count_positions"]
     for side in ("right", "left"):
         mask = make_padding_mask([5, 2, 0], 5, side=side)[:, 0]
         for words, counted in zip(mask, count_positions(mask), strict=True):
@@ -324,9 +357,9 @@ def test_exercise_2_turns_halves_as_complex_numbers():
     assert_same(solution("08", 2)["turn_halves"](x, positions), torch.cat([turned.real, turned.imag], dim=-1))
 
 
-def test_exercise_5_continues_from_a_cache():
+def test_exercise_6_continues_from_a_cache():
     q, k, v = (random_tensor(B, S, D, seed=i) for i in range(3))
-    rotary_attention = solution("08", 5)["rotary_attention"]
+    rotary_attention = solution("08", 6)["rotary_attention"]
     out, weights = rotary_attention(q, k, v)
     for newest in (1, 3, S):
         assert_same(rotary_attention(q[:, -newest:], k, v), (out[:, -newest:], weights[:, -newest:]))
