@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import random
 import re
 import sys
@@ -138,3 +139,38 @@ def test_files_of_different_length_are_refused(tmp_path):
         (tmp_path / f"{name}.en").write_text("cat\n", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"test\.ja has 2 lines and test\.en has 1"):
         scratch.main([str(tmp_path)])
+
+
+def test_the_page_shows_the_recorded_runs():
+    root = PATH.parents[1]
+    record = json.loads((root / "benchmarks" / "results" / "translate_from_scratch.json").read_text(encoding="utf-8"))
+    page = (root / "book" / "translator.md").read_text(encoding="utf-8")
+    page = page.split("## Train on real pairs with one file")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    steps = next(row[1:] for row in rows if row[0] == "loss at step")
+    runs = record["runs"]
+    assert len({run["signature"] for run in runs}) == 1
+    assert len({run["pairs"] for run in runs}) == 1
+    for run in runs:
+        results, losses = (row[1:] for row in rows if row[0] == run["name"])
+        p = "" if run["p_value"] is None else f"{run['p_value']:.3f}"
+        score = f"{run['bleu']:.1f} [{run['low']:.1f}, {run['high']:.1f}]"
+        minutes = [f"{run[key]:.0f}" for key in ("minutes", "processor_minutes")]
+        assert results == [f"`{run['options']}`", score, p, *minutes]
+        assert losses == [f"{run['loss'][step.replace(',', '')]:.2f}" for step in steps]
+    complete, bag = (next(run for run in runs if run["name"] == name) for name in ("complete model", "no positions"))
+    assert f"It loses only {complete['bleu'] - bag['bleu']:.1f} points".lower() in page
+    shuffled = record["shuffled_source"]
+    changed = shuffled["of"] - shuffled["same_translations"]
+    assert f"{changed} translations changed, but BLEU fell only from {complete['bleu']} to {shuffled['bleu']}" in page
+
+
+def test_without_positions_the_encoder_reads_a_bag_of_tokens():
+    model = tiny_model(use_positions=False).eval()
+    src = torch.tensor([4, 9, 7, 5, 9, 2])
+    other = torch.tensor([9, 5, 9, 4, 7, 2])
+    assert scratch.beam_search(model, src) == scratch.beam_search(model, other)
+    tgt = torch.tensor([[1, 4, 6, 8]])
+    torch.testing.assert_close(model(src[None], tgt), model(other[None], tgt))
+    with_positions = tiny_model().eval()
+    assert not torch.allclose(with_positions(src[None], tgt), with_positions(other[None], tgt))
