@@ -38,12 +38,28 @@ def needed(*sources, late=()):
         ("def other():\n    width = 3", False),
         ("height = width", False),
         ("check.width(width)", False),
+        ("x = 3", False),
     ],
 )
 def test_a_cell_is_needed_if_it_binds_or_changes_what_the_exercise_uses(cell, is_needed):
     assert needed(cell, "from attn_course import check", "def f(x):\n    return x * width") == (
         {0, 2} if is_needed else {2}
     )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "def f(x):\n    return [width for x in x]",
+        "f = lambda x: width",
+        "class f:\n    size = width\n    def g(self, x): ...",
+        "def f(x=width): ...",
+        "@width\ndef f(x): ...",
+        "def f(x):\n    def g():\n        return width\n    return g",
+    ],
+)
+def test_a_function_uses_what_is_not_its_own(use):
+    assert needed("x = 3", "width = 3", use) == {1, 2}
 
 
 def test_needs_go_through_other_cells_and_an_unchecked_exercise_needs_the_cells_that_define_it():

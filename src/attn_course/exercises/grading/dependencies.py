@@ -1,6 +1,7 @@
 """Find the cells that an exercise depends on, so that a notebook's trainings need not run for its marks."""
 
 import ast
+import symtable
 from collections.abc import Iterator
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -17,9 +18,7 @@ def needed_cells(trees: dict[int, ast.Module], judged: dict[int, tuple[str, ...]
         judged: the exercises that are judged after a cell, by number.
         late: the exercises that no cell calls a check for.
     """
-    uses = {
-        number: {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} for number, tree in trees.items()
-    }
+    uses = {number: {*_used(symtable.symtable(ast.unparse(tree), "", "exec"))} for number, tree in trees.items()}
     imports = {name for tree in trees.values() for name in _imported(tree)}
     defines = {number: {*_bound(tree)} | ({*_changed(tree)} - imports) for number, tree in trees.items()}
     needed = {number for number in trees if judged.get(number) or defines[number] & late or "*" in defines[number]}
@@ -31,6 +30,16 @@ def needed_cells(trees: dict[int, ast.Module], judged: dict[int, tuple[str, ...]
                 needed.add(other)
                 waiting.append(other)
     return needed
+
+
+def _used(scope: symtable.SymbolTable) -> Iterator[str]:
+    """Yield the names of the notebook that a scope reads; those of its functions' own variables are none."""
+    is_cell = scope.get_type() == "module"
+    for symbol in scope.get_symbols():
+        if symbol.is_referenced() and (is_cell or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in scope.get_children():
+        yield from _used(inner)
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
