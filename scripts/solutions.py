@@ -108,6 +108,7 @@ class Solved:
     tests: dict[str, str] = field(default_factory=dict)  # the asserts of each function
     right: list[str] = field(default_factory=list)  # answers that the asserts accepted
     refused: dict[str, list[str]] = field(default_factory=dict)  # wrong answers, by function
+    faults: list[str] = field(default_factory=list)  # numbers of the text that are wrong or that nothing checks
 
 
 def problems(path: Path) -> tuple[str, list[Problem]]:
@@ -133,21 +134,22 @@ def number(shown: str) -> tuple[float, int]:
     return float(plain), len(plain.partition(".")[2])
 
 
-def check_numbers(text: str, names: dict[str, Any], where: str, given: set[str]) -> str:
-    """Show each checked number of a text; refuse a wrong one, and one that neither code nor the problem gives."""
+def check_numbers(text: str, names: dict[str, Any], given: set[str], faults: list[str]) -> str:
+    """Show each checked number of a text; a wrong one is a fault, and one that neither code nor the problem gives."""
     for bare in BARE.finditer(CITED.sub("", CHECKED.sub("", text))):
         if bare[0] in given:
             continue
-        raise Failure(f"{where}: nothing checks the number {bare[0]}; write {{{{ {bare[0]} = … }}}}")
+        faults.append(f"nothing checks the number {bare[0]}; write {{{{ {bare[0]} = … }}}}")
 
     def shown(match: re.Match) -> str:
         wanted, decimals = number(match["shown"])
         try:
             value = float(eval(match["expression"], names))
         except Exception as error:
-            raise Failure(f"{where}: {match['expression']} cannot be computed: {error}") from error
-        if not abs(value - wanted) <= 0.5000001 * 10**-decimals:
-            raise Failure(f"{where}: {match['expression']} is {value:,.{decimals + 2}f}, not {match['shown']}")
+            faults.append(f"{match['expression']} cannot be computed: {error}")
+        else:
+            if not abs(value - wanted) <= 0.5000001 * 10**-decimals:
+                faults.append(f"{match['expression']} is {value:,.{decimals + 2}f}, not {match['shown']}")
         return match["shown"]
 
     return CHECKED.sub(shown, text)
@@ -192,6 +194,8 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
     tests = "".join(code for info, code in blocks if info == "python tests")
     for kind, label, name, answer in answers:
         said = accepts(tests, name, answer)
+        if (said or "").startswith("NameError"):
+            raise Failure(f"{where}: the answer {label!r} does not run: {said}")
         if kind == "wrong" and said is None:
             raise Failure(f"{where}: the tests accept the wrong answer {label!r}")
         if kind != "wrong" and said is not None:
@@ -204,7 +208,7 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
 
     parts, end, given = [], 0, set(BARE.findall(problem))
     for match, printed in zip(FENCE.finditer(text), printed_by, strict=True):
-        parts.append(check_numbers(text[end : match.start()], names, where, given))
+        parts.append(check_numbers(text[end : match.start()], names, given, solved.faults))
         kind, _, label = match["info"].removeprefix("python").strip().partition(":")
         title = {"wrong": "A wrong answer, which the tests refuse", "right": "Another right answer"}.get(kind, "")
         title = {"tests": "The tests"}.get(kind, title and f"{title}:{label}")
@@ -212,7 +216,8 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
         parts.append(f"```python\n{match['code']}```\n")
         parts.append(f"\nIt prints:\n\n```text\n{printed}```\n" if printed else "")
         end = match.end()
-    parts.append(check_numbers(text[end:], names, where, given))
+    parts.append(check_numbers(text[end:], names, given, solved.faults))
+    solved.faults = [f"{where}: {fault}" for fault in solved.faults]
     solved.markdown = "".join(parts)
     return solved
 
@@ -226,7 +231,7 @@ def solve(statement: Path, source: Path) -> Solved:
     if [(p.name, p.title) for p in asked] != [(p.name, p.title) for p in answered]:
         raise Failure(f"{source.name} does not have the problems of {statement.name} in its order")
     names: dict[str, Any] = {}
-    whole = Solved(judge(preface, names, source.name).markdown)
+    whole = judge(preface, names, source.name)
     for problem, answer in zip(asked, answered, strict=True):
         where = f"{source.name}, {problem.name}"
         given = sum(int(points) for points in MARKED.findall(answer.text))
@@ -236,11 +241,14 @@ def solve(statement: Path, source: Path) -> Solved:
         whole.tests |= solved.tests
         whole.right += solved.right
         whole.refused |= solved.refused
+        whole.faults += solved.faults
         asks = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", problem.text.strip())
         whole.markdown += (
             f"\n## {problem.name} · {problem.title} ({problem.points} points)\n\n"
             f"<details><summary>The problem</summary>\n\n{asks}\n\n</details>\n{solved.markdown}"
         )
+    if whole.faults:
+        raise Failure("\n".join(whole.faults))
     return whole
 
 
