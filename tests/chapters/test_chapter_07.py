@@ -350,6 +350,39 @@ def test_perfect_marks_in_one_order_are_hardly_any_in_the_other(chapter, trained
     assert all(who == whom for who, whom in kept), kept  # the few that are right have the same animal twice
 
 
+@pytest.mark.trains
+def test_the_particles_are_learned_from_both_orders_by_an_encoder_that_mixes_words(chapter):
+    """On both word orders, a vector that holds a single word and its place is not enough."""
+    straight, write = chapter["src"], chapter["write"]
+    japanese, _, _ = zip(*chapter["pairs"], strict=True)
+    turned = chapter["to_ids"]([chapter["object_first"](words) for words in japanese], chapter["src_words"])
+    coin = torch.rand(len(straight), generator=torch.Generator().manual_seed(0)) < 0.5
+    Translator = chapter["Translator"]
+
+    class Mixing(Translator):
+        def __init__(self):
+            super().__init__()
+            self.mix = MultiHeadAttention(48, 4)
+
+        def encode(self, src):
+            x = super().encode(src)
+            return x + self.mix(x, mask=(src != 0)[:, None])[0]
+
+    right = {}
+    try:
+        chapter["src"] = torch.where(coin[:, None], turned, straight)  # what `train` reads
+        for kind in (Translator, Mixing):
+            torch.manual_seed(0)
+            model = kind()
+            chapter["train"](model, torch.Generator().manual_seed(0), steps=2000)
+            guesses = [chapter["translate"](model, src[2000:]) for src in (straight, turned)]
+            right[kind] = [chapter["exact_share"](guess, write[2000:]) for guess in guesses]
+    finally:
+        chapter["src"] = straight
+    assert max(right[Translator]) < 0.9
+    assert min(right[Mixing]) > 0.95
+
+
 def test_the_figure_s_record_has_the_form_in_which_it_is_shipped(checkpoints):
     made, shipped = checkpoints.record_orders(seed=1, steps=(0, 10)), load("orders")
     assert made["sentences"] == shipped["sentences"]
@@ -491,10 +524,10 @@ def test_exercise_4_scores_an_alignment():
     assert alignment_share(weights, best.where(gold >= 0, (best + 1) % S)) == pytest.approx(7 / 10)
 
 
-def test_exercise_5_scores_with_one_matrix_for_both():
+def test_exercise_6_scores_with_one_matrix_for_both():
     x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
     matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
-    scores = solution("07", 5)["concat_scores"](x, memory, matrix, w)
+    scores = solution("07", 6)["concat_scores"](x, memory, matrix, w)
     for b in range(B):
         expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
         assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))

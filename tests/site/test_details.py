@@ -26,9 +26,6 @@ reading_time, notebooks = script("reading_time"), script("notebooks")
 each_chapter = pytest.mark.parametrize("name", [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
 SHORT = tuple(path.name[:2] for path in sorted(NOTEBOOKS.glob("*.ipynb")))[1:]  # chapters whose cores one can finish
 
-# Chapters whose optional sections are short.
-HALF = tuple(number for number in SHORT if number not in ("07", "08"))
-
 
 def stored(name: str) -> dict:
     return json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))
@@ -349,11 +346,8 @@ def test_a_core_can_be_finished(number):
     core = reading_time.chapter(path).core
     assert core.words <= 2600
     assert core.cells <= 35
-    if number in HALF:
-        whole = reading_time.chapter(path).whole
-        assert whole.words - core.words <= core.words / 2, (
-            "the optional sections are more than half as long as the core"
-        )
+    whole = reading_time.chapter(path).whole
+    assert whole.words - core.words <= core.words / 2, "the optional sections are more than half as long as the core"
 
 
 def test_chapter_0_fits_one_hour():
