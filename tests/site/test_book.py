@@ -29,7 +29,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from set_repository_url import listed_by_git
 
 CHAPTERS = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
-PAGES = [path.name for path in sorted((ROOT / "book").glob("*.md")) if not path.name.startswith("mistakes")]
+PAGES = [
+    path.relative_to(ROOT / "book").as_posix()
+    for path in sorted([*(ROOT / "book").glob("*.md"), *(ROOT / "book" / "problem_sets").glob("*.md")])
+    if not path.name.startswith("mistakes")
+]
 SITE = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html"))
 each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 
@@ -481,7 +485,9 @@ def test_the_readme_gives_every_chapter_the_title_that_it_has():
 
 def test_the_table_of_contents_names_every_chapter_and_page_once_and_nothing_else():
     files = files_in_toc(yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8")))
-    on_disk = [f"notebooks/{Path(name).stem}" for name in CHAPTERS] + [f"book/{Path(name).stem}" for name in PAGES]
+    on_disk = [f"notebooks/{Path(name).stem}" for name in CHAPTERS] + [
+        f"book/{name.removesuffix('.md')}" for name in PAGES
+    ]
     written = ["book/mistakes", *(f"book/mistakes_{name[:2]}" for name in CHAPTERS)]  # when the book is built
     assert sorted(files) == sorted(on_disk + written)
 
