@@ -9,6 +9,7 @@ import torch
 from attn_course import SelfAttention, make_causal_mask, plots
 from attn_course.plots.svg import NORMAL, SMALL, WIDTH, Canvas, Drawing
 from attn_course.plots.text import width_of
+from attn_course.translation.translator import Translator
 
 FOLDER = Path(__file__).parent
 EXAMPLE = json.loads((FOLDER / "../../tests/data/worked_example.json").read_text(encoding="utf-8"))
@@ -21,6 +22,7 @@ ROUTES = (
     ("Inference in one evening", (14, 15, 16, 18), (5, 6, 9)),
 )
 CHAPTERS = range(1, 25)
+LEAST = 0.2  # smaller weights have no line in the picture of the start page
 PARTS = (
     ("I · first principles", 1, 7),
     ("II · translating", 8, 13),
@@ -73,37 +75,41 @@ def path() -> Drawing:
 
 
 def translated() -> Drawing:
-    """Draw a sentence that the course's translator wrote, and for each word the Japanese that it looked at most.
+    """Draw a sentence that the course's translator wrote, with its tokens and its attention weights.
 
-    Sentence and links are those that the translator's page prints.
+    The sentence is that of the translator's page. Each line is as thick as the weight of the last layer, averaged over
+    the heads and rounded to a tenth, so that every processor draws the same file.
     """
     page = (FOLDER / "../translator.md").read_text(encoding="utf-8")
     sentence = re.search(r'translate --alignment "(.+)"', page)[1]
-    links = [pair.split("←") for pair in re.search(r"\.\t(\S+←.+)", page)[1].split()]
-    linked = sorted({piece for _, piece in links}, key=len, reverse=True)
-    pieces = [piece for piece in re.split(f"({'|'.join(map(re.escape, linked))})", sentence) if piece]
-    words = [word for word, _ in links]
+    translator = Translator.load()
+    ids = translator.translate([sentence])[0].ids
+    japanese, english = translator.src_pieces(sentence)[:-1], translator.tgt_pieces(ids)[:-1]
+    weights = translator.attend(sentence, ids).cross[-1].mean(dim=0).tolist()  # (T + 1, S + 1), with the ends
     sheet = Canvas(172)
 
-    def row(tokens: list[str], y: float, kind: str) -> list[float]:
-        """Boxes as wide as their tokens; where their middles are."""
+    def boxes(tokens: list[str]) -> list[tuple[float, float]]:
+        """Left edge and width of boxes as wide as their tokens."""
         gap = 4.0
-        widths = [SMALL * width_of(token) / 2 + 9 for token in tokens]
+        widths = [SMALL * width_of(token) / 2 + 7 for token in tokens]
         scale = (WIDTH - 16 - gap * (len(tokens) - 1)) / sum(widths)
-        middles, x = [], 8.0
-        for token, width in zip(tokens, widths, strict=True):
-            sheet.labelled(x, y, width * scale, 28, kind, token)
-            middles.append(x + width * scale / 2)
-            x += width * scale + gap
-        return middles
+        lefts = [8 + sum(widths[:i]) * scale + gap * i for i in range(len(tokens))]
+        return [(x, width * scale) for x, width in zip(lefts, widths, strict=True)]
 
-    above, below = row(pieces, 22, "key"), row(words, 122, "query")
-    for (_, piece), x in zip(links, below, strict=True):
-        sheet.line((x, 121), (above[pieces.index(piece)], 51), kind="flow", width=2)
-    return sheet.finish(
-        "What the translator wrote, and where it looked",
-        [f"{word} looked at {piece}" for word, piece in links],
-    )
+    above, below = boxes(japanese), boxes(english)
+    for token, (x, width) in zip(japanese, above, strict=True):
+        sheet.labelled(x, 22, width, 28, "key", token)
+    said = []
+    for token, (x, width), row in zip(english, below, weights[:-1], strict=True):
+        sheet.parts.append('<g>')  # custom.css: a pointer on it makes the other lines pale
+        links = [(s, round(weight, 1)) for s, weight in enumerate(row[:-1]) if weight >= LEAST]
+        for s, weight in links:
+            to = above[s][0] + above[s][1] / 2
+            sheet.line((x + width / 2, 121), (to, 51), kind="flow", width=6 * weight)
+        sheet.labelled(x, 122, width, 28, "query", token)
+        sheet.parts.append("</g>")
+        said.append(f"{token} attends to {', '.join(f'{japanese[s]} with {weight}' for s, weight in links)}")
+    return sheet.finish("What the translator wrote, and what each token attends to", said)
 
 
 def drawings() -> dict[str, Drawing]:
