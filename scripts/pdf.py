@@ -3,8 +3,8 @@
 python scripts/pdf.py        # make pdf: every page of _toc.yml, and attention-course.pdf
 python scripts/pdf.py 03     # make pdf ONLY=03: one chapter
 
-The browser (Chromium, Chrome or Edge) prints what the website shows, with every fold open. Hints, solutions and answers move to
-the end of their chapter, so that one can hand out the rest.
+The browser (Chromium, Chrome or Edge) prints what the website shows, with every fold open. Hints, solutions and
+answers move to the end of their chapter, so that one can hand out the rest.
 """
 
 import argparse

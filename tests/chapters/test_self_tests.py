@@ -120,10 +120,10 @@ def test_a_wrong_form_and_a_wrong_number_are_noticed():
         "question 1 has 0 right answers",
         "(d) of question 1 names no section",
     ]
-    assert wrong_form(text.replace("- (d) 4.5\n", ""), core)[0].startswith("an option without an answer")
+    assert wrong_form(text.replace("- (d) 5\n", ""), core)[0].startswith("an option without an answer")
     assert wrong_form(text.replace("the average stays 1 (section 5.6)", "the average stays 1"), core)
     assert wrong_form(text, core.replace("## 5.6 ", "## 5.66 ")) != []
     assert wrong_form(text.replace("\nb = ", "\nz = "), core) == [
         "question 1 computes ['a', 'c', 'd'], but ['a', 'b', 'c', 'd'] are numbers"
     ]
-    assert wrong_numbers(text.replace("- (d) 4.5\n", "- (d) 4.6\n")) == ["(d) of question 1 is 4.6, computed 4.5"]
+    assert wrong_numbers(text.replace("- (d) 5\n", "- (d) 5.5\n")) == ["(d) of question 1 is 5.5, computed 5.0"]
