@@ -1,12 +1,14 @@
-"""The book's search: Pagefind's index of every section, in English, Japanese and symbols.
+"""The book's search: Pagefind's index of every section, in English, Japanese and symbols, and a list of the headings.
 
 It is read only when somebody searches. From a folder, without a server, no page may read it; then Sphinx's own search
 stands in, and its index is loaded by the search page alone.
 """
 
+import json
 import re
 import subprocess
 import sys
+from html import escape, unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,28 +53,94 @@ SPELLED = (
     (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
     (r"\\(?=[a-zA-Z])", ""),  # other commands by their name: gamma, sum
 )
-# Other words that learners type, for the page that explains the term.
+# Other words that learners type for what a section explains: its chapter and title, and the words, with commas. A query
+# that has all its words in a title or in one of these finds the section first (search.js).
 ALIASES = {
-    "notebooks/02_": "The softmax: softmax of any scores, softmax with a temperature, log-softmax",
-    "notebooks/03_": "Query, key, value. Why do we divide by the square root? sqrt(d), sqrt(D), √D",
-    "notebooks/05_": "is_causal, is_causal=True, causal mask, padding mask",
-    "notebooks/06_": "view vs transpose, view versus transpose",
-    "notebooks/15_": "KV cache",
-    "notebooks/18_": "Attention sink, attention sinks",
-    "notebooks/21_": "Attention is not explanation, attention as an explanation",
-}
-# Other words for a section, by its address.
-SECTION_ALIASES = {
-    "causal-masks": "causal mask",
-    "attention-sinks": "attention sink",
-    "tiled-attention": "flash attention, FlashAttention",
-    "rotary-position-embeddings-rope": "rope",
-    "run-the-notebooks-on-your-machine": "how to install, installation",
-    "padding-masks": "padding mask",
-    "empty-rows-all-keys-are-masked": "fully masked row, all keys masked, masked row nan, empty row",
+    "00 Attention in a trained translator": "attention map",
+    "01 Why attention?": "attention, what is attention, attention mechanism",
+    "01 The encoder–decoder bottleneck": "bottleneck, seq2seq",
+    "01 Additive attention by hand": "additive attention, bahdanau",
+    "02 Softmax and attention weights": "softmax, why softmax, softmax function",
+    "02 Overflow and underflow": "softmax overflow, overflow, underflow, log-softmax, logsumexp, numerical stability",
+    "02 Temperature": "softmax temperature, softmax with a temperature",
+    "03 Query, key and value projections": "query key value, qkv, query, key, value",
+    "03 Why we divide by √D": "sqrt(d_k), sqrt(d), √d_k, why divide by the square root of d, scale, scaling",
+    "03 The attention function": "scaled dot-product attention, attention formula",
+    "04 rearrange and reshape": "einops, rearrange, reshape",
+    "04 Views and copies": "contiguous",
+    "05 Causal masks": "causal mask, look-ahead mask, autoregressive mask, triangular mask, tril",
+    "05 Padding masks": "padding mask, key_padding_mask, attention_mask",
+    "05 Masking the scores": "masked_fill, -inf, mask, attention mask",
+    "05 Mask conventions": "is_causal, is_causal=True, attn_mask, mask True or False",
+    "05 Dropout on attention weights": "dropout",
+    "05 Empty rows: all keys are masked": (
+        "nan, padding mask nan, fully masked row, all keys masked, masked row nan, empty row"
+    ),
+    "06 Splitting with view alone": "view vs transpose, view versus transpose",
+    "06 The multi-head attention layer": "multi-head attention, nn.MultiheadAttention, mha",
+    "07 Two sequences": "cross-attention, encoder-decoder attention",
+    "08 Attention ignores order": "permutation equivariance",
+    "08 Sinusoidal positional encodings": "positional encoding, position encoding, sinusoids",
+    "08 Rotary position embeddings (RoPE)": "rope, rotary embedding",
+    "08 Attention with linear biases (ALiBi)": "alibi",
+    "09 The Transformer": "attention is all you need, transformer architecture",
+    "09 Residual connections": "skip connection, residual stream",
+    "09 The feed-forward network": "ffn, mlp, feedforward",
+    "09 Layer normalisation": "layer norm, layernorm, RMSNorm",
+    "09 Pre-norm and post-norm": "prenorm, postnorm",
+    "09 The encoder–decoder model": "encoder decoder",
+    "10 Word segmentation": "japanese tokenizer, japanese tokens",
+    "10 Byte-pair encoding (BPE)": "tokenizer, tokenization, bpe, subwords, subword",
+    "10 Text normalisation": "unicode, nfkc",
+    "10 The shifted target (teacher forcing)": "teacher forcing",
+    "10 Data leakage": "data leak, leakage",
+    "12 The Adam optimizer": "adam, adamw",
+    "12 Learning-rate warm-up": "warmup, learning rate schedule",
+    "12 Perplexity and exact match": "perplexity",
+    "13 Sampling: temperature, top-k and top-p": "top-k, top-p, nucleus sampling, sampling",
+    "13 Baselines, confidence intervals and error analysis": "bootstrap, confidence interval",
+    "14 Quantised blocks": "quantization of weights, quantized model, 4 bit",
+    "14 The GGUF file": "gguf, llama.cpp",
+    "15 The key-value cache": "kv cache, kvcache, key value cache",
+    "15 Prefill and decoding steps": "prefill, decode",
+    "16 The roofline, predicted and measured": "roofline, memory-bound, arithmetic intensity",
+    "16 Paged caches": "paged attention, PagedAttention, vLLM",
+    "16 Mixtures of experts": "mixture of experts, MoE",
+    "17 Tiled attention": "flash attention, FlashAttention",
+    "17 The online softmax": "online softmax",
+    "17 Scaled dot-product attention in PyTorch": "sdpa, F.scaled_dot_product_attention",
+    "17 The memory of the score matrix": "memory of attention, quadratic memory",
+    "18 Sliding-window attention": "sliding window, local attention",
+    "18 Attention sinks": "attention sink, streaming",
+    "18 Quantized caches": "quantization, quantized cache",
+    "18 Multi-query and grouped-query attention": (
+        "gqa, mqa, mha vs gqa, multi-query attention, grouped-query attention"
+    ),
+    "18 Multi-head latent attention": "mla, latent attention",
+    "19 Sparse attention: windows, blocks and chosen tokens": "sparse attention",
+    "19 Linear attention: a state instead of a cache": "linear attention",
+    "20 Ring attention": "ring attention, context parallelism",
+    "21 Induction heads and the phase change": "induction head",
+    "21 Attention as an explanation": "attention is not explanation, interpretability",
+    "22 BERT’s encoder": "bert",
+    "22 Sentence embeddings": "sentence embedding, pooling",
+    "23 The Vision Transformer": "vision transformer, vit",
+    "how_to_use Run the notebooks on your machine": "how to install, installation, install windows, setup",
 }
 # Chapters rank first, lists of names and mistakes last.
-WEIGHTS = (("notebooks/", 1.0), ("book/glossary", 0.9), ("book/mistakes", 0.2), ("book/api", 0.4), ("book/", 0.7))
+WEIGHTS = (
+    ("notebooks/", 1.0),
+    ("book/glossary", 0.9),
+    ("book/mistakes", 0.2),
+    ("book/problem_sets", 0.2),
+    ("book/bibliography", 0.2),
+    ("book/api", 0.3),
+    ("book/", 0.7),
+)
+HEADED = re.compile(r"(notebooks/(?P<chapter>\d\d)_|book/(?P<page>how_to_use))")
+HEADING = re.compile(r'<h([1-4])(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
+ASIDE = re.compile(r"Recap|Test yourself|Exercise|Going deeper|Where this comes from|Where to read on")
+NUMBER = re.compile(r"^\d+(?:\.\d+)? (?:· )?")
 
 
 def spelled(formula: re.Match[str]) -> str:
@@ -86,7 +154,26 @@ def spelled(formula: re.Match[str]) -> str:
     return f"{formula[1]}{text}{formula[4]}"
 
 
-def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
+def plain(heading: str) -> str:
+    """A heading as it is read, without marks."""
+    text = re.sub(r"<annotation[^>]*>.*?</annotation>", "", heading, flags=re.DOTALL)
+    return unescape(re.sub(r"<[^>]*>", "", text)).strip()
+
+
+def aliases(place: str, title: str) -> str:
+    return ALIASES.get(f"{place} {NUMBER.sub('', title)}", "")
+
+
+def headings(page: str, place: str) -> list[list[str]]:
+    """What a chapter explains: the anchor, title and other words of each heading, in the order of the page."""
+    text = SECTION.sub(r'\2<h\3 id="\1"', LEFT_OUT.sub("", ARTICLE.search(page)[1]))
+    titles = [(anchor, plain(heading)) for _, anchor, heading in HEADING.findall(text)]
+    return [
+        [anchor, title, aliases(place, title)] for anchor, title in titles if not ASIDE.match(NUMBER.sub("", title))
+    ]
+
+
+def searchable(page: str, weight: float, cut: Any, place: str = "") -> str:
     """What of a page is searched: its article, a heading's anchor on the heading, Japanese cut into words."""
     title, article = TITLE.search(page), ARTICLE.search(page)
     text = LEFT_OUT.sub("", article[1])
@@ -95,12 +182,14 @@ def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
     # What a chapter explains in its core counts for more than an optional section.
     text = re.sub(r'<section>(?=\s*<h2 id="going-deeper")', '<section data-pagefind-weight="0.7">', text)
     text = re.sub(r'<dt id="(term-[^"]+)">(.*?)</dt>', r'<h3 id="\1">\2</h3>', text)  # each glossary entry alone
-    for anchor, words in SECTION_ALIASES.items():
-        text = re.sub(
-            rf'(<h(\d) id="{anchor}".*?</h\2>)', rf'\1<p data-pagefind-weight="2">{words}</p>', text, flags=re.DOTALL
-        )
-    if aliases:
-        text = text.replace("</h1>", f'</h1><p data-pagefind-weight="10">{aliases}</p>', 1)
+    # A recap and its questions have every word of the chapter, and explain none.
+    text = re.sub(r'<section>(?=\s*<h\d id="(?:recap|test-yourself)")', '<section data-pagefind-weight="0.3">', text)
+
+    def aliased(heading: re.Match[str]) -> str:
+        words = escape(aliases(place, plain(heading[3])))
+        return f'{heading[0]}<p data-pagefind-weight="2">{words}</p>' if words else heading[0]
+
+    text = HEADING.sub(aliased, text)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
     return (
         f'<html lang="en"><head><title>{title[1]}</title></head>'
@@ -109,9 +198,10 @@ def searchable(page: str, weight: float, cut: Any, aliases: str = "") -> str:
 
 
 def index(html: Path) -> int:
-    """Write the index beside the pages, and return how many pages it has."""
+    """Write the index and the list of headings beside the pages, and return how many pages it has."""
     tokenizer = Dictionary(dict="small").create()
-    count = 0
+    words = lambda text: [word.surface() for word in tokenizer.tokenize(text)]  # noqa: E731
+    count, headed = 0, []
     with TemporaryDirectory() as folder:
         for path in sorted(html.rglob("*.html")):
             name = path.relative_to(html).as_posix()
@@ -120,10 +210,12 @@ def index(html: Path) -> int:
                 copy = Path(folder, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 page = path.read_text(encoding="utf-8")
-                aliases = next((words for start, words in ALIASES.items() if name.startswith(start)), "")
-                words = lambda text: [word.surface() for word in tokenizer.tokenize(text)]  # noqa: E731
-                cut = searchable(page, weight, words, aliases)
+                found = HEADED.match(name)
+                place = (found["chapter"] or found["page"]) if found else ""
+                cut = searchable(page, weight, words, place)
                 copy.write_text(cut, encoding="utf-8")
+                if place:
+                    headed.append([name, headings(page, place)])
                 count += 1
         options = ("--force-language", "en", "--include-characters", "√ᵀ_", "--quiet")
         command = [
@@ -137,6 +229,8 @@ def index(html: Path) -> int:
             *options,
         ]
         subprocess.run(command, check=True)
+    listed = json.dumps(headed, ensure_ascii=False, separators=(",", ":"))
+    (html / "pagefind" / "headings.json").write_text(listed, encoding="utf-8")
     return count
 
 

@@ -1,21 +1,62 @@
 """The search of the built book, in a browser: what it finds first, in English, Japanese, symbols; what it loads."""
 
+import json
+import re
+import sys
 from urllib.parse import urlencode
 
 import pytest
+from read_chapters import NOTEBOOKS, ROOT
 from test_pages import HTML, Visit, built, site, tab  # noqa: F401
 
-# What a learner types, and the page that explains it, which must come first.
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import reading_time
+import search_index
+
+# What a learner types, and the page that explains it, which must come first; behind a # the section, first on its page.
 QUERIES = {
-    "why divide by sqrt": "03_", "einsum": "04_", "nan": "05_", "is_causal": "05_",
-    "causal mask": "05_", "masked_fill": "05_", "view vs transpose": "06_",
-    "multi-head attention": "06_", "cross-attention": "07_", "positional encoding": "08_", "rope": "08_",
-    "layer norm": "09_", "BPE": "10_", "label smoothing": "12_", "BLEU": "13_", "beam search": "13_",
-    "attention sink": "18_", "kv cache": "15_", "grouped query": "18_", "flash attention": "17_",
-    "attention is not explanation": "21_", "ring attention": "20_", "how to install": "how_to_use",
+    "why divide by sqrt": "03_#Why we divide by √D", "sqrt(d_k)": "03_#Why we divide by √D",
+    "query key value": "03_#Query, key and value projections", "why softmax": "02_#Softmax and attention weights",
+    "softmax overflow": "02_#Overflow and underflow", "einsum": "04_#einsum", "contiguous": "04_#Views and copies",
+    "nan": "05_#Empty rows", "is_causal": "05_#Mask conventions", "causal mask": "05_#Causal masks",
+    "masked_fill": "05_#Masking the scores", "padding mask": "05_#Padding masks", "dropout": "05_#Dropout on",
+    "fully masked row": "05_#Empty rows", "padding mask nan": "05_#Empty rows",
+    "view vs transpose": "06_#Splitting with view alone", "multi-head attention": "06_#The multi-head attention layer",
+    "cross-attention": "07_#Two sequences", "positional encoding": "08_#Sinusoidal", "rope": "08_#Rotary",
+    "alibi": "08_#Attention with linear biases", "attention is all you need": "09_", "layer norm": "09_#Layer norm",
+    "layer normalization": "09_#Layer norm", "encoder decoder": "09_#The encoder–decoder model",
+    "BPE": "10_#Byte-pair", "tokenizer": "10_#Byte-pair", "tokeniser": "10_#Byte-pair",
+    "japanese tokenizer": "10_#Word segmentation", "teacher forcing": "10_#The shifted target",
+    "label smoothing": "12_#Label smoothing", "warmup": "12_#Learning-rate", "perplexity": "12_#Perplexity",
+    "BLEU": "13_#BLEU", "beam search": "13_#Beam search", "sampling top-p": "13_#Sampling",
+    "kv cache": "15_#The key-value cache", "prefill": "15_#Prefill", "paged attention": "16_#Paged caches",
+    "speculative decoding": "16_#Speculative decoding", "mixture of experts": "16_#Mixtures of experts",
+    "flash attention": "17_#Tiled attention", "online softmax": "17_#The online softmax",
+    "attention sink": "18_#Attention sinks", "grouped query": "18_#Multi-query", "mha vs gqa": "18_#Multi-query",
+    "mqa": "18_#Multi-query", "quantization": "18_#Quantized", "quantisation": "18_#Quantized",
+    "sliding window": "18_#Sliding", "mla": "18_#Multi-head latent", "sparse attention": "19_#Sparse attention",
+    "linear attention": "19_#Linear attention", "ring attention": "20_#Ring attention",
+    "induction head": "21_#Induction heads", "attention is not explanation": "21_#Attention as an explanation",
+    "bert": "22_#BERT", "vision transformer": "23_#The Vision Transformer", "what is attention": "01_",
+    "how to install": "how_to_use#Run the notebooks", "install windows": "how_to_use#Run the notebooks",
+    "attension": "01_", "transfomer": "09_", "sofmax": "02_#Softmax",
     "make_causal_mask": "api_attention", "KeyValueCache": "api_caches", "注意": "glossary", "マスク": "glossary",
-    "教師強制": "glossary", "fully masked row": "05_", "padding mask": "05_", "query key value": "03_",
+    "教師強制": "glossary",
 }  # fmt: skip
+
+
+def test_every_alias_stands_for_a_heading_of_its_chapter():
+    """A chapter that gives a section another title would lose its other words without a word."""
+    for place in search_index.ALIASES:
+        chapter, title = place.split(" ", 1)
+        [path] = [*NOTEBOOKS.glob(f"{chapter}_*.ipynb"), *(ROOT / "book").glob(f"{chapter}.md")]
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":
+            text = "\n".join(reading_time.source(cell) for cell in json.loads(text)["cells"])
+        headings = re.findall(r"^#+ (?:\d+(?:\.\d+)? )?(?:· )?(.+?)(?: \(.*◦.*)?$", text, re.MULTILINE)
+        plain = [re.sub(r"`|\$\\sqrt\{?D\}?\$", lambda code: "" if code[0] == "`" else "√D", h) for h in headings]
+        assert title in [heading.replace("'", "’") for heading in plain], place
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +70,19 @@ def search(tab, site):  # noqa: F811
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_page_that_explains_a_term_comes_first(search, query):
+def test_the_section_that_explains_a_term_comes_first(search, tab, query):  # noqa: F811
     found = search(query)
+    page, _, section = QUERIES[query].partition("#")
     assert found, query
-    assert QUERIES[query] in found[0], found[:5]
+    assert page in found[0], found[:5]
+    sections = tab.locator("main .found > li").first.locator("li a").all_inner_texts()
+    assert not section or re.sub(r"^[\d.]+ ", "", sections[0]).startswith(section), sections
+
+
+def test_a_typo_is_corrected_and_said(search, tab):  # noqa: F811
+    search("attension")
+    said = tab.locator("main .found-count").inner_text()
+    assert re.fullmatch(r"No page matches “attension”\. \d+ pages match “attention”\.", said)
 
 
 def test_the_search_shows_no_solution(search, tab):  # noqa: F811
@@ -80,8 +130,18 @@ def test_arrow_keys_go_through_the_answers_and_enter_opens_the_best_section(tab,
         keys.type("causal mask")
         links = tab.locator("#pst-search-dialog .found a")
         links.first.wait_for()
-        first, second = (links.nth(index).evaluate("(link) => link.href") for index in (0, 1))
-        for key, expected in [("ArrowDown", first), ("ArrowDown", second), ("ArrowUp", first), ("ArrowUp", "q")]:
+        page, section, other = (links.nth(index).evaluate("(link) => link.href") for index in (0, 1, 2))
+        ring = tab.locator("#pst-search-dialog .found a").evaluate_all(
+            "(links) => links.filter((link) => getComputedStyle(link).outlineStyle === 'solid').map(({ href }) => href)"
+        )
+        assert ring == [section]
+        for key, expected in [
+            ("ArrowDown", section),
+            ("ArrowDown", other),
+            ("ArrowUp", section),
+            ("ArrowUp", page),
+            ("ArrowUp", "q"),
+        ]:
             keys.press(key)
             assert tab.evaluate(focused) == expected
         keys.press("ArrowDown")
