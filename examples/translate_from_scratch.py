@@ -53,12 +53,12 @@ class Config:
 # -- Text: chapter 10 --------------------------------------------------------------------------------
 
 
-def read_pairs(folder, name):
+def read_pairs(folder, name, space=""):
     """Read the pairs (ja, en) of one part of the corpus. Spaces between Japanese words go: raw text has none."""
     sides = [(folder / f"{name}.{language}").read_text(encoding="utf-8").splitlines() for language in ("ja", "en")]
     if len(sides[0]) != len(sides[1]):
         sys.exit(f"{name}.ja has {len(sides[0])} lines and {name}.en has {len(sides[1])}; line n must translate line n")
-    pairs = [("".join(ja.split()), " ".join(en.split())) for ja, en in zip(*sides, strict=True)]
+    pairs = [(space.join(ja.split()), " ".join(en.split())) for ja, en in zip(*sides, strict=True)]
     return [(ja, en) for ja, en in pairs if ja and en] or sys.exit(f"{name}.ja and {name}.en have no pair of sentences")
 
 
@@ -315,12 +315,14 @@ def main(arguments=None):
     parser.add_argument("folder", type=Path, help="holds train.ja, train.en, test.ja and test.en")
     parser.add_argument("--out", type=Path, help="where the model and its subwords go (default: FOLDER/model)")
     parser.add_argument("--translate", action="store_true", help="translate lines of standard input; do not train")
+    parser.add_argument("--keep-spaces", action="store_true", help="the source language has spaces between words")
     parser.add_argument("--steps", type=int, default=Config.steps)
     parser.add_argument("--num-heads", type=int, default=Config.num_heads)
     parser.add_argument("--no-positions", action="store_true", help="an ablation: leave the positions out")
     parser.add_argument("--seed", type=int, default=Config.seed)
     options = parser.parse_args(arguments)
     out = options.out or options.folder / "model"
+    space = " " if options.keep_spaces else ""
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
 
     if options.translate:
@@ -329,11 +331,11 @@ def main(arguments=None):
         model.load_state_dict(stored["weights"])
         tokenizers = load_tokenizer(out / "ja"), load_tokenizer(out / "en")
         for line in sys.stdin:
-            print(*translate(model, ["".join(line.split())], *tokenizers, device), flush=True)
+            print(*translate(model, [space.join(line.split())], *tokenizers, device), flush=True)
         return None
 
-    test = read_pairs(options.folder, "test")
-    pairs = without_test_sentences(read_pairs(options.folder, "train"), test)
+    test = read_pairs(options.folder, "test", space)
+    pairs = without_test_sentences(read_pairs(options.folder, "train", space), test)
     out.mkdir(parents=True, exist_ok=True)
     config = Config(steps=options.steps, num_heads=options.num_heads, use_positions=not options.no_positions)
     config.seed = options.seed

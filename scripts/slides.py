@@ -4,8 +4,8 @@ python scripts/slides.py        # make slides: all chapters
 python scripts/slides.py 05     # make slides ONLY=05: one chapter
 
 The slides have no text of their own. The summit of a chapter is the code cell with the tag "summit". Its slide shows
-the last paragraph before the cell, which asks the question, the cell's output, and the first sentence after it, which gives
-the answer and appears one step later. The arrow keys turn the slides.
+the last paragraph before the cell, which asks the question; a step later the cell's output, and after another step the
+first sentence after it, which answers. The arrow keys turn the slides.
 """
 
 import argparse
@@ -37,39 +37,40 @@ section { box-sizing: border-box; min-height: 100vh; padding: 4vh 6vw; display: 
 h1 { margin: 0; font-size: 1.1rem; color: #00508f; }
 p { margin: 0; max-width: 45rem; }
 .question { font-size: 1.35rem; }
-.output img, .output svg { max-width: 100%; max-height: 56vh; height: auto; width: auto; }
-.output pre { margin: 0; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4; }
+.result img, .result svg { max-width: 100%; max-height: 56vh; height: auto; width: auto; }
+.result pre { margin: 0; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4; }
 .jp-InputArea, .jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
 .answer { font-size: 1.2rem; border-left: 3px solid #a34700; padding-left: 1rem; min-height: 1.5em; }
 .turning section { display: none; border: 0; }
 .turning section.now { display: flex; }
-.turning section.now:not(.answered) .answer > * { visibility: hidden; }
-@media print { .turning section { display: flex; } .turning section .answer > * { visibility: visible; } }
+.turning section:not(.shown) .result > *, .turning section:not(.answered) .answer > * { visibility: hidden; }
+@media print { .turning section { display: flex; } .turning section :is(.result, .answer) > * { visibility: visible; } }
 """
 SCRIPT = """
 const slides = [...document.querySelectorAll("section")];
-let place = 2 * Math.max(0, slides.findIndex((slide) => `#${slide.id}` === location.hash));
-const show = () => {
+const STEPS = 3; // the question, the output, the answer
+let place = STEPS * Math.max(0, slides.findIndex((slide) => `#${slide.id}` === location.hash));
+const turn = (step) => {
+  place = Math.min(STEPS * slides.length - 1, Math.max(0, place + step));
+  const at = Math.floor(place / STEPS);
   slides.forEach((slide, index) => {
-    slide.classList.toggle("now", index === place >> 1);
-    slide.classList.toggle("answered", Boolean(place & 1));
+    slide.classList.toggle("now", index === at);
+    slide.classList.toggle("shown", place % STEPS > 0);
+    slide.classList.toggle("answered", place % STEPS > 1);
   });
-  history.replaceState(null, "", `#${slides[place >> 1].id}`);
+  history.replaceState(null, "", `#${slides[at].id}`);
 };
 document.body.classList.add("turning");
 document.addEventListener("keydown", (event) => {
   const step = { ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 }[event.key];
   if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
   event.preventDefault();
-  place = Math.min(2 * slides.length - 1, Math.max(0, place + step));
-  show();
+  turn(step);
 });
 document.addEventListener("click", (event) => {
-  if (event.target.closest("a, button")) return;
-  place = Math.min(2 * slides.length - 1, place + 1);
-  show();
+  if (!event.target.closest("a, button")) turn(1);
 });
-show();
+turn(0);
 """
 
 
@@ -108,7 +109,7 @@ def slide(path: Path, exporter: HTMLExporter) -> str:
     return (
         f'<section id="chapter-{path.stem[:2]}"><h1>{escape(title)}</h1>\n'
         f'<div class="question">{html(text(with_formulas(question)))}</div>\n'
-        f'<div class="output">{html(cell)}</div>\n'
+        f'<div class="result">{html(cell)}</div>\n'
         f'<div class="answer">{html(text(with_formulas(answer)))}</div></section>\n'
     )
 

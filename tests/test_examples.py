@@ -132,6 +132,14 @@ def test_the_program_trains_scores_and_translates(corpus, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines() == outputs[:3]
 
 
+def test_spaces_of_the_source_are_kept_only_on_request(corpus):
+    (joined, _), *_ = scratch.read_pairs(corpus, "test")
+    (spaced, _), *_ = scratch.read_pairs(corpus, "test", " ")
+    assert " " not in joined
+    assert spaced.split() == (corpus / "test.ja").read_text(encoding="utf-8").splitlines()[0].split()
+    assert "".join(spaced.split()) == joined
+
+
 @pytest.mark.bad_input
 def test_files_of_different_length_are_refused(tmp_path):
     for name in ("train", "test"):

@@ -29,7 +29,7 @@ WAYS = {
     "week_5": (14, 15, 16),
     "week_6": (17, 18),
     "fortnight_1": (0, 3, 5, 6),
-    "fortnight_2": (9, 14, 15, 18),
+    "fortnight_2": (9, 14, 15, 16),
 }
 PAGES = ("book/index", "book/teaching")
 FACT = re.compile(r"\{\{ *(\w+) *\}\}")

@@ -4,7 +4,8 @@ import pytest
 from test_pages import HTML, NARROW, Visit, built, site, tab  # noqa: F401
 
 PAGE = "notebooks/05_masks_and_dropout.html"
-PAGES = sorted(path.name for path in (HTML / "notebooks").glob("*.html") if 'id="test-yourself"' in path.read_text(encoding="utf-8"))
+CHAPTERS = (HTML / "notebooks").glob("*.html")
+PAGES = sorted(path.name for path in CHAPTERS if 'id="test-yourself"' in path.read_text(encoding="utf-8"))
 QUESTIONS = "#test-yourself > ul"
 SAID = "#test-yourself > .self-test-said"
 

@@ -19,7 +19,7 @@ def test_each_chapter_has_a_slide_with_question_output_and_answer(tmp_path, monk
     paths = sorted(slides.NOTEBOOKS.glob("*.ipynb"))
     assert re.findall(r'<section id="chapter-(\d\d)">', html) == [path.stem[:2] for path in paths]
     for path, part in zip(paths, html.split("<section ")[1:], strict=True):
-        question, output, answer = re.split(r'<div class="(?:output|answer)">', part)
+        question, output, answer = re.split(r'<div class="(?:result|answer)">', part)
         assert len(re.sub("<[^>]*>", "", question).split()) > 5, path.stem
         assert "<img" in output or "<pre" in output or "<svg" in output, path.stem
         assert re.sub("<[^>]*>", "", answer).strip(), path.stem
