@@ -37,8 +37,8 @@ section { box-sizing: border-box; min-height: 100vh; padding: 4vh 6vw; display: 
 h1 { margin: 0; font-size: 1.1rem; color: #00508f; }
 p { margin: 0; max-width: 45rem; }
 .question { font-size: 1.35rem; }
-.result img, .result svg { max-width: 100%; max-height: 56vh; height: auto; width: auto; }
-.result pre { margin: 0; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4; }
+.result img, .result svg { max-width: 100%; max-height: 46vh; height: auto; width: auto; }
+.result pre { margin: 0; font-size: 0.95rem; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4; }
 .jp-InputArea, .jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
 .answer { font-size: 1.2rem; border-left: 3px solid #a34700; padding-left: 1rem; min-height: 1.5em; }
 .turning section { display: none; border: 0; }
