@@ -38,7 +38,8 @@ h1 { margin: 0; font-size: 1.1rem; color: #00508f; }
 p { margin: 0; max-width: 45rem; }
 .question { font-size: 1.35rem; }
 .result img, .result svg { max-width: 100%; max-height: 46vh; height: auto; width: auto; }
-.result pre { margin: 0; font-size: 0.95rem; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4; }
+.result pre { margin: 0; padding-left: 1rem; border-left: 3px solid #d8dde3; overflow-x: auto; line-height: 1.4;
+  font-size: 0.95rem; }
 .jp-InputArea, .jp-InputPrompt, .jp-OutputPrompt, .prompt { display: none; }
 .answer { font-size: 1.2rem; border-left: 3px solid #a34700; padding-left: 1rem; min-height: 1.5em; }
 .turning section { display: none; border: 0; }
