@@ -9,7 +9,9 @@ A solution is Markdown in teaching/solutions, one section for each problem of bo
   right answer;
 - ```python tests are asserts that accept these answers and refuse every ```python wrong: NAME (they run alone, with
   nothing but the function);
-- {{ 4.13 = EXPRESSION }} in the text is shown as 4.13 if the expression has this value, and stops the build otherwise.
+- {{ 4.13 = EXPRESSION }} in the text is shown as 4.13 if the expression has this value, and stops the build otherwise;
+- "# problem: WORDS" in a line of code says where the problem gives the numbers of this line: if the problem does not
+  contain these words, the build stops.
 """
 
 import argparse
@@ -47,6 +49,7 @@ CHECKED = re.compile(r"\{\{ (?P<shown>[−\d.,]+) = (?P<expression>.+?) \}\}")
 # A number that nobody remembers: with decimals, or of four digits and more. Sections of chapters are no such numbers.
 BARE = re.compile(r"(?<![\w.,])(?:\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+|\d{4,})(?![\w,]*\w)")
 CITED = re.compile(r"\b[Ss]ections?\s(?:\d+\.\d+(?:,\s|\sand\s)?)+")
+QUOTED = re.compile(r"# problem: (?P<words>.+)$", re.MULTILINE)  # where the problem gives a constant of the code
 MARKED = re.compile(r"^\| (?P<points>\d) \| ", re.MULTILINE)
 
 STYLE = """
@@ -65,26 +68,80 @@ summary { cursor: pointer; font-style: italic; }
 
 CHECK = '''"""The asserts of problem set {number}: python check_set_{number}.py answers.py
 
-It runs the answers in its own process, with no limit and no protection: read them first, or use a sandbox.
+It runs the answers in a process of its own, {seconds} seconds for each function, but without protection: read them
+first, or use a sandbox. The exit code is 0 if all functions pass, 1 if one does not, and 2 if there is no such file.
 """
 
 import runpy
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+SECONDS = {seconds}
 TESTS = {tests!r}
 
-answers = runpy.run_path(sys.argv[1])
-for name, asserts in TESTS.items():
-    if name not in answers:
-        print(f"{{name}}: not handed in")
-        continue
+
+def said(error):
+    lines = str(error).strip().splitlines()
+    return f"{{type(error).__name__}}: {{lines[0]}}" if lines else type(error).__name__
+
+
+def judge(path, name, report):
+    """Write into the file report what the asserts say of one function."""
     try:
-        exec(asserts, {{name: answers[name]}})
-    except Exception as error:
-        print(f"{{name}}: {{type(error).__name__}}: {{str(error).strip().splitlines()[:1]}}")
+        answers = runpy.run_path(path)
+    except BaseException as error:
+        report.write_text(f"!the file does not run: {{said(error)}}", "utf-8")
+        return
+    report.write_text("+", "utf-8")
+    if name not in answers:
+        report.write_text("not handed in", "utf-8")
+        return
+    try:
+        exec(compile(TESTS[name], f"the asserts of {{name}}", "exec", optimize=0), {{name: answers[name]}})
+    except BaseException as error:
+        report.write_text(said(error), "utf-8")
     else:
-        print(f"{{name}}: passes")
+        report.write_text("passes", "utf-8")
+
+
+def main():
+    if len(sys.argv) != 2:
+        print("usage: python", sys.argv[0], "answers.py")
+        return 2
+    if not Path(sys.argv[1]).is_file():
+        print("no such file:", sys.argv[1])
+        return 2
+    wrong = False
+    for name in TESTS:
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.txt"
+            report.write_text("!", "utf-8")
+            command = [sys.executable, __file__, sys.argv[1], name, str(report)]
+            quiet = {{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+            try:
+                code = subprocess.run(command, timeout=SECONDS, **quiet).returncode
+                ended = f"ended the process with code {{code}}"
+            except subprocess.TimeoutExpired:
+                ended = f"stopped after {{SECONDS}} seconds"
+            text = report.read_text("utf-8")
+        if text.startswith("!"):  # the file itself, so no function can be judged
+            print(f"{{sys.argv[1]}}: {{text[1:] or ended}}")
+            return 1
+        text = ended if text == "+" else text
+        wrong |= text != "passes"
+        print(f"{{name}}: {{text}}")
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        judge(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    else:
+        sys.exit(main())
 '''
+SECONDS = 60
 
 
 @dataclass
@@ -230,6 +287,17 @@ def solve(statement: Path, source: Path) -> Solved:
         raise Failure(f"{error.filename}: {error.strerror}") from error
     if [(p.name, p.title) for p in asked] != [(p.name, p.title) for p in answered]:
         raise Failure(f"{source.name} does not have the problems of {statement.name} in its order")
+    faults = [
+        f"{source.name}: {where} does not say {words!r}, and code of the solution relies on it"
+        for where, asks, text in [
+            (statement.name, statement.read_text(encoding="utf-8"), preface),
+            *((problem.name, problem.text, answer.text) for problem, answer in zip(asked, answered, strict=True)),
+        ]
+        for words in QUOTED.findall(text)
+        if words not in asks
+    ]
+    if faults:
+        raise Failure("\n".join(faults))
     names: dict[str, Any] = {}
     whole = judge(preface, names, source.name)
     for problem, answer in zip(asked, answered, strict=True):
@@ -299,7 +367,7 @@ def build(only: list[str]) -> Iterator[str]:
         if source in chosen:
             solved = solve(statement, source)
             (BUILT / f"{source.stem}.html").write_text(page(title, solved.markdown), encoding="utf-8")
-            check = CHECK.format(number=source.stem[4:], tests=solved.tests)
+            check = CHECK.format(number=source.stem[4:], seconds=SECONDS, tests=solved.tests)
             (BUILT / f"check_{source.stem}.py").write_text(check, encoding="utf-8")
             wrong = sum(map(len, solved.refused.values()))
             yield f"{source.stem}: the tests accept {len(solved.right)} right answers and refuse {wrong} wrong ones"

@@ -138,13 +138,80 @@ def test_the_pages_of_solutions_need_no_network_and_show_problem_formulas_and_ma
         assert "$" not in outside, page.name
 
 
-def test_the_file_of_asserts_judges_a_file_of_answers(built, tmp_path):
-    answers = tmp_path / "answers.py"
-    answers.write_text("def softmax_backward(weights, grad):\n    return weights * grad\n", "utf-8")
-    command = [sys.executable, str(built[0] / "check_set_1.py"), str(answers)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+@pytest.fixture
+def checked(built, tmp_path):
+    """Judge answers with the file of asserts of set 1: its exit code and its lines."""
+
+    def check(text, seconds=script.SECONDS):
+        answers, asserts = tmp_path / "answers.py", tmp_path / "check.py"
+        answers.write_text(text, "utf-8")
+        code = (built[0] / "check_set_1.py").read_text("utf-8")
+        asserts.write_text(code.replace("\nSECONDS = 60\n", f"\nSECONDS = {seconds}\n"), "utf-8")
+        done = subprocess.run([sys.executable, str(asserts), str(answers)], capture_output=True, text=True)
+        assert not done.stderr
+        return done.returncode, done.stdout.replace(str(tmp_path), "").splitlines()
+
+    return check
+
+
+RIGHT = """
+import torch
+def softmax_backward(weights, grad):
+    return weights * (grad - (weights * grad).sum(dim=-1, keepdim=True))
+def effective_tokens(q, k):
+    weights = (q @ k.mT * q.size(-1) ** -0.5).softmax(dim=-1)
+    return torch.special.entr(weights).sum(dim=-1).exp()
+"""
+
+
+def test_the_file_of_asserts_accepts_right_answers(checked):
+    assert checked(RIGHT) == (0, ["softmax_backward: passes", "effective_tokens: passes"])
+
+
+def test_the_file_of_asserts_refuses_a_wrong_answer_and_one_that_is_missing(checked):
+    code, said = checked("def softmax_backward(weights, grad):\n    return weights * grad\n")
+    assert code == 1
     assert said[0].startswith("softmax_backward: AssertionError")
     assert said[1] == "effective_tokens: not handed in"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import sys; sys.exit()", "SystemExit"),
+        ("import os; os._exit(0)", "ended the process with code 0"),
+    ],
+)
+def test_an_answer_that_ends_python_does_not_pass(checked, line, said):
+    answers = RIGHT + f"def softmax_backward(weights, grad):\n    {line}\n"
+    assert checked(answers) == (1, [f"softmax_backward: {said}", "effective_tokens: passes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:\n", r"/answers.py: the file does not run: SyntaxError: .*line 1.*"),
+        ("import sys\nsys.exit(0)\n", r"/answers.py: the file does not run: SystemExit: 0"),
+        ("1 / 0\n", r"/answers.py: the file does not run: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_file_of_answers_that_does_not_run_gives_one_line(checked, text, said):
+    code, lines = checked(text)
+    assert code == 1
+    assert len(lines) == 1
+    assert re.fullmatch(said, lines[0])
+
+
+def test_an_endless_loop_is_stopped(checked):
+    assert checked("while True:\n    pass\n", 2) == (1, ["/answers.py: stopped after 2 seconds"])
+
+
+def test_a_missing_file_of_answers_gives_one_line(built, tmp_path):
+    command = [sys.executable, str(built[0] / "check_set_1.py"), str(tmp_path / "nothing.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == f"no such file: {tmp_path / 'nothing.py'}\n"
+    assert not done.stderr
 
 
 def test_the_website_and_its_sources_hold_no_solution():
@@ -193,6 +260,15 @@ def test_a_mistake_in_a_solution_stops_the_build(solve, old, new, message):
     assert old in SOLUTION
     with pytest.raises(script.Failure, match=message):
         solve(SOLUTION.replace(old, new, 1))
+
+
+def test_a_changed_number_in_the_problem_names_the_words_that_the_code_relies_on(solve):
+    solution = SOLUTION.replace(
+        "```python solution", "```python\nwhole = 4096  # problem: half of 4,096\n```\n\n```python solution"
+    )
+    assert solve(solution).right == ["solution"]
+    with pytest.raises(script.Failure, match="Task 1 does not say 'half of 4,096'"):
+        solve(solution, PROBLEM.replace("4,096", "8,192"))
 
 
 def test_a_changed_number_in_the_code_names_every_number_of_the_text_that_no_longer_fits(tmp_path):
