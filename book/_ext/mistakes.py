@@ -24,6 +24,9 @@ from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 BOOK = Path(__file__).parents[1]
 EXERCISE = re.compile(r"Exercise (\d+)\.(\d+) · (.+) \(◦{1,3}, \d+ min\)")
 CHECK = re.compile(r"^check\.(\w+)\(\1\)$", re.MULTILINE)
+SECTION = re.compile(r"\bsections? (\d+)\.(\d+)\b", re.IGNORECASE)
+TITLE = re.compile(r"(\d+\.\d+) (.+)")
+OTHERS = "Without a section"
 LONGEST = 90  # characters of a wrong piece of code that is shown
 LEAST = 3  # exercises that know a mistake, to be one that comes back
 
@@ -57,7 +60,13 @@ CHAPTER = """\
 # Mistakes of chapter {number}
 
 What the checks of [{title}](../notebooks/{file}) say, and to which mistake.
+The mistakes of an exercise are grouped by the section that explains them.
 The [other chapters](mistakes.md) have pages of their own.
+
+```{{raw}} html
+<div class="mistakes-tools"></div>
+<script src="../_static/mistakes.js" defer></script>
+```
 
 {exercises}
 """
@@ -97,6 +106,16 @@ def exercises() -> list[Exercise]:
     return found
 
 
+@cache
+def titles() -> dict[str, str]:
+    """The title of each section, by its number."""
+    found = {}
+    for chapter in reading_time.chapters():
+        for cell in json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]:
+            found |= dict(match.groups() for _, title in reading_time.headings(cell) if (match := TITLE.match(title)))
+    return found
+
+
 def count() -> tuple[int, int]:
     """How many mistakes the checks know, and in how many exercises."""
     return sum(len(exercise.mistakes) for exercise in exercises()), len(exercises())
@@ -119,7 +138,11 @@ def pages() -> dict[str, str]:
 def section(exercise: Exercise, notebook: Path) -> str:
     """The mistakes of one exercise."""
     address = f"../notebooks/{notebook.stem}.html#{make_id(exercise.heading)}"
-    lines = [f"- *{name}*: {escape(says)}" for name, says in exercise.mistakes.items()]
+    lines = []
+    for place, known in by_section(exercise.mistakes).items():
+        title = titles().get(place.removeprefix("Section "))
+        lines += ["", "{.mistakes-section}", f"{place} · {title}" if title else place, ""]
+        lines += [f"- *{name}*: {escape(says)}" for name, says in known.items()]
     if code := wrong_code(exercise):
         listed = [f"- *{name}*: `` {wrong} ``" for name, wrong in code.items()]
         summary = "<details><summary>Show the wrong code (it hints at the solution)</summary>"
@@ -134,6 +157,16 @@ def section(exercise: Exercise, notebook: Path) -> str:
             *lines,
         ]
     )
+
+
+def by_section(mistakes: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The mistakes by the first section that their sentence names, in the order of the chapter, others last."""
+    places = {name: SECTION.search(says) for name, says in mistakes.items()}
+    ordered = sorted({(int(m[1]), int(m[2])) for m in places.values() if m})
+    groups = {f"Section {chapter}.{number}": {} for chapter, number in ordered} | {OTHERS: {}}
+    for name, says in mistakes.items():
+        groups[f"Section {places[name][1]}.{places[name][2]}" if places[name] else OTHERS][name] = says
+    return {place: known for place, known in groups.items() if known}
 
 
 def wrong_code(exercise: Exercise) -> dict[str, str]:

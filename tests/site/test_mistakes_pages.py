@@ -24,7 +24,8 @@ def test_every_exercise_stands_on_the_page_of_its_chapter_with_all_its_mistakes(
     for exercise in mistakes.exercises():
         page = pages[f"mistakes_{exercise.chapter:02d}.md"]
         own = page.split(f"({exercise.label})=")[1].split("\n(mistakes-")[0].split("<details>")[0]
-        assert re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE) == list(getattr(check, exercise.name).mistakes)
+        listed = re.findall(r"^- \*(.+?)\*: ", own, re.MULTILINE)
+        assert sorted(listed) == sorted(getattr(check, exercise.name).mistakes)
     assert len(pages) == 1 + len(list(NOTEBOOKS.glob("*.ipynb")))
 
 
@@ -40,6 +41,17 @@ def test_wrong_code_is_folded_and_right_code_is_not_shown(pages):
 def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):
     symptom = "The function changes its input. Your function changes its input, but the caller may need"
     assert f"- *changes its input*: {symptom}" in pages["mistakes_05.md"]
+
+
+def test_mistakes_stand_below_their_section_in_the_order_of_the_chapter():
+    says = {
+        "a": "See section 5.10.",
+        "b": "No section.",
+        "c": "See section 5.2.",
+        "d": "It is. See sections 5.10 and 5.2.",
+    }
+    groups = {place: list(known) for place, known in mistakes.by_section(says).items()}
+    assert list(groups.items()) == [("Section 5.2", ["c"]), ("Section 5.10", ["a", "d"]), (mistakes.OTHERS, ["b"])]
 
 
 def test_signs_of_markdown_are_escaped_outside_of_code():
