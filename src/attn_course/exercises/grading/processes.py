@@ -30,7 +30,7 @@ def set_limits(memory: int) -> None:
     """Limit what memory this process adds, how large a file it writes, and how many processes a user but root has."""
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE}
     if sys.platform == "linux":
-        pages = (_PROC / "self" / "statm").read_text().split()
+        pages = (_PROC / "self" / "statm").read_text(encoding="ascii").split()
         limits[resource.RLIMIT_AS] = memory + int(pages[0]) * resource.getpagesize()
         limits[resource.RLIMIT_DATA] = memory + int(pages[5]) * resource.getpagesize()
         if os.getuid() != 0:
@@ -68,7 +68,7 @@ def descendants() -> list[int]:
 def own_memory(pid: int) -> int:
     """Return the bytes in memory that a process does not share with files."""
     with contextlib.suppress(OSError):
-        _, resident, shared, *_ = map(int, (_PROC / str(pid) / "statm").read_text().split())
+        _, resident, shared, *_ = map(int, (_PROC / str(pid) / "statm").read_text(encoding="ascii").split())
         return (resident - shared) * resource.getpagesize()
     return 0
 

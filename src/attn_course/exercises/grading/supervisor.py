@@ -175,7 +175,11 @@ class Supervisor:
                 os.dup2(nowhere, file)
             os.closerange(3, writer)
             os.closerange(writer + 1, os.sysconf("SC_OPEN_MAX"))
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+            sys.stdin, sys.stdout, sys.stderr = (
+                open(0, encoding="utf-8"),  # noqa: SIM115
+                open(1, "w", encoding="utf-8"),  # noqa: SIM115
+                open(2, "w", encoding="utf-8"),  # noqa: SIM115
+            )
             set_limits(self.memory)
             send = Channel(writer, key).send
             finished, skipped, watch = {*self.progress.results}, {*self.progress.skipped}, self.watch
