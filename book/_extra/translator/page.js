@@ -130,8 +130,8 @@ export function compare(beam, greedy) {
  * @param {number} size
  */
 function makeTree(nodes, best, size) {
-  const WIDE = 104,
-    TALL = 34,
+  const GAP = 16,
+    TALL = 30,
     LOW = 24;
   /** @param {number} i @returns {number[]} */
   const path = (i) => (i < 0 ? [] : [...path(nodes[i].parent), i]);
@@ -139,17 +139,21 @@ function makeTree(nodes, best, size) {
   const living = new Set(
     nodes.flatMap((node, i) => (node.ended || node.step === nodes[nodes.length - 1].step ? path(i) : [])),
   );
-  const width = (Math.max(...nodes.map((n) => n.step)) + 1) * WIDE,
+  // Each step is as wide as its longest token, so that most trees fit into their box.
+  const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+  pen.font = `700 13px ${getComputedStyle(document.body).fontFamily}`; // as .try-node in page.css
+  /** @type {number[]} */
+  const wide = [];
+  for (const { step, text } of nodes)
+    wide[step] = Math.max(wide[step] ?? 26, Math.min(110, Math.ceil(pen.measureText(text).width) + 12));
+  const left = wide.map((_, step) => wide.slice(0, step).reduce((sum, one) => sum + one + GAP, 0));
+  const width = left[left.length - 1] + wide[wide.length - 1] + 2,
     height = (Math.max(...nodes.map((n) => n.place)) + 1) * TALL;
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" }))
     lines.setAttribute(name, String(value));
   const box = make("div", { class: "try-nodes", style: `width: ${width}px; height: ${height}px` }, lines);
-  const about = make(
-    "p",
-    { class: "try-about" },
-    "Point at a token, tap it, or move to it with the arrow keys. Scroll to the right to see later steps.",
-  );
+  const about = make("p", { class: "try-about" }, "Point at a token, tap it, or move to it with the arrow keys.");
   /** @param {number} i */
   const sentence = (i) =>
     path(i)
@@ -173,11 +177,11 @@ function makeTree(nodes, best, size) {
   /** @type {HTMLElement[]} */
   const spots = nodes.map((node, i) => {
     const kind = winning.has(i) ? " try-best" : living.has(i) ? "" : " try-lost";
-    const [x, y] = [node.step * WIDE, node.place * TALL];
+    const [x, y] = [left[node.step], node.place * TALL];
     if (i) {
       const from = nodes[node.parent],
         line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      const [fx, fy] = [from.step * WIDE + WIDE - 22, from.place * TALL + LOW / 2];
+      const [fx, fy] = [left[from.step] + wide[from.step], from.place * TALL + LOW / 2];
       line.setAttribute("d", `M${fx} ${fy}C${fx + 11} ${fy} ${x - 11} ${y + LOW / 2} ${x} ${y + LOW / 2}`);
       line.setAttribute("class", kind.trim());
       if (winning.has(i)) lines.append(line);
@@ -190,7 +194,7 @@ function makeTree(nodes, best, size) {
         class: `try-node${kind}`,
         tabindex: i ? -1 : 0,
         "aria-label": describe(i),
-        style: `left: ${x}px; top: ${y}px; width: ${WIDE - 22}px; height: ${LOW}px`,
+        style: `left: ${x}px; top: ${y}px; width: ${wide[node.step]}px; height: ${LOW}px`,
       },
       node.text,
     );
@@ -372,8 +376,12 @@ function start(home) {
       ...makeTree(t.nodes, t.best, t.size),
       make("div", { class: "try-table", role: "region", tabindex: 0, "aria-label": table.caption.textContent }, table),
     );
+    const tree = result.querySelector(".try-tree");
+    const fade = () => tree.classList.toggle("goes-on", tree.scrollLeft + tree.clientWidth < tree.scrollWidth - 2);
+    tree.addEventListener("scroll", fade);
+    fade();
     choose(t.beam);
-    home.append(examples); // below the result
+    examples.classList.add("try-compact"); // one row, so that the result stays in sight
 
     /** @param {Found} f */
     function choose(f) {
