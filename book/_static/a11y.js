@@ -31,22 +31,26 @@ document.addEventListener("DOMContentLoaded", () => {
   each(".citation-list[role=list], .footnote-list[role=list]", (list) => list.removeAttribute("role"));
   each("[role=doc-biblioentry], [role=doc-backlink]", (entry) => entry.removeAttribute("role"));
 
-  // A box that scrolls sideways can be reached by keyboard. To know which do, the browser lays them out, and the page
-  // has many that nobody sees yet: a few at a time, whenever it has nothing else to do.
+  // A box that scrolls sideways can be reached by keyboard, and fades at its right edge while it goes on there. To know
+  // which do, the browser lays them out, and the page has many that nobody sees yet: a few at a time, whenever it has
+  // nothing else to do.
   const idle = window.requestIdleCallback ?? ((work) => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
-  const reach = () =>
+  const fade = (box) => box.classList.toggle("goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+  const reach = (where = document) =>
     new Promise((done) => {
       const boxes = [
-        ...document.querySelectorAll(
-          "div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output",
-        ),
+        ...where.querySelectorAll("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output"),
       ];
       const some = (slice) => {
         do {
           const box = boxes.pop();
           if (!box) return done();
           const scrolls = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
-          if (scrolls) box.setAttribute("tabindex", "0");
+          if (scrolls) {
+            box.setAttribute("tabindex", "0");
+            box.onscroll = () => fade(box);
+          }
+          if (scrolls || box.classList.contains("goes-on")) fade(box);
         } while (slice.timeRemaining() > 5);
         idle(some);
       };
@@ -58,4 +62,11 @@ document.addEventListener("DOMContentLoaded", () => {
   window.addEventListener("resize", () => {
     window.boxesReached = reach();
   });
+  document.addEventListener(
+    "toggle",
+    ({ target }) => {
+      if (target.open && target.closest(".bd-article")) reach(target);
+    },
+    true,
+  );
 });

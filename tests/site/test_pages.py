@@ -818,3 +818,17 @@ def test_a_bold_term_shows_its_glossary_entry_and_the_glossary_can_be_filtered(s
     tab.fill(".glossary-tools input", "teacher")
     assert tab.locator("dl.glossary dt:visible").all_inner_texts()[0].startswith("teacher forcing")
     assert tab.inner_text(".glossary-tools [role=status]").endswith(" entries")
+
+
+def test_a_table_fades_at_its_edge_until_its_end_is_reached(tab, site):
+    tab.set_viewport_size(NARROW)
+    tab.goto(f"{site}/notebooks/05_masks_and_dropout.html")
+    tab.wait_for_function("window.boxesReached")
+    tab.evaluate("window.boxesReached")
+    table = tab.locator(".pst-scrollable-table-container", has_text="key_padding_mask").first
+    assert table.evaluate("(table) => table.classList.contains('goes-on')")
+    table.evaluate("""(table) => new Promise((done) => {
+      table.addEventListener("scroll", () => setTimeout(done));
+      table.scrollLeft = table.scrollWidth;
+    })""")
+    assert not table.evaluate("(table) => table.classList.contains('goes-on')")
