@@ -27,14 +27,16 @@ def add_script(app: Sphinx, config: Config) -> None:
 
 
 def add_button(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The button promises what it can do: without Binder, live.js promises more where this computer shows the page."""
     if page.startswith("notebooks/"):
+        live = binder_address(app.config.html_theme_options)
         context["header_buttons"].insert(
             0,
             {
                 "type": "javascript",
                 "javascript": "",
-                "text": "Live",
-                "tooltip": "Change and run the cells in this page",
+                "text": "Live" if live else "Run",
+                "tooltip": "Change and run the cells in this page" if live else "How to run this chapter",
                 "label": "live-button",
             },
         )

@@ -1,5 +1,5 @@
-/* The exercises that were right, kept in this browser and nowhere else; and the button "Live", which loads what runs
-   the cells of a chapter (live/cells.js) when it is pressed, and nothing before. */
+/* The exercises that were right, kept in this browser and nowhere else; and the button "Live", or "Run" where no server
+   runs cells, which loads what runs the cells of a chapter (live/cells.js) when it is pressed, and nothing before. */
 (() => {
   const script = document.currentScript;
   const root = new URL(document.documentElement.dataset.content_root, location.href);
@@ -122,10 +122,12 @@
   });
   window.addEventListener("storage", show); // another tab of the course
 
+  const onThisComputer = ["localhost", "127.0.0.1", "[::1]"].includes(root.hostname);
+
   /** Whether a server may run cells: Binder, or the one that shows the page and has told where its kernels are. */
   const servedLive = async () => {
     if (script.dataset.binder) return true;
-    if (!["localhost", "127.0.0.1", "[::1]"].includes(root.hostname)) return false;
+    if (!onThisComputer) return false;
     return fetch(new URL("/live.json", root), { cache: "no-store" }).then(
       ({ ok }) => ok,
       () => true,
@@ -163,5 +165,8 @@
     show();
     const button = document.querySelector(".btn-live-button");
     button?.addEventListener("click", () => live(button));
+    if (!button || script.dataset.binder || !onThisComputer) return; // the button is named for them (_ext/live_cells.py)
+    button.querySelector(".btn__text-container").textContent = "Live";
+    button.title = "Change and run the cells in this page";
   });
 })();

@@ -506,6 +506,7 @@ def test_live_says_that_its_scripts_cannot_be_loaded_and_can_be_pressed_again(ot
 def test_without_a_server_a_dialog_says_how_to_run_cells(tab, site, where):  # noqa: F811
     with Visit(tab, width=NARROW) as visit:
         tab.goto(site + CHAPTER if where != "a folder" else (HTML / CHAPTER).as_uri())
+        assert tab.inner_text(".btn-live-button") == ("Run" if where == "a folder" else "Live")
         for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.get_by_role("button", name="Close").click()):
             tab.click(".btn-live-button")
             dialog = tab.locator("dialog.live-run-locally[open]")
