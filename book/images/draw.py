@@ -101,7 +101,7 @@ def translated() -> Drawing:
         sheet.labelled(x, 22, width, 28, "key", token)
     said = []
     for token, (x, width), row in zip(english, below, weights[:-1], strict=True):
-        sheet.parts.append('<g>')  # custom.css: a pointer on it makes the other lines pale
+        sheet.parts.append("<g>")  # custom.css: a pointer on it makes the other lines pale
         links = [(s, round(weight, 1)) for s, weight in enumerate(row[:-1]) if weight >= LEAST]
         for s, weight in links:
             to = above[s][0] + above[s][1] / 2
