@@ -37,7 +37,7 @@ def test_without_scripts_the_answers_are_a_list_and_a_fold(tab, site):  # noqa: 
     assert page.locator(f"{QUESTIONS} > li").count() == 20
     assert page.locator(f"{QUESTIONS} button").count() == 0
     page.get_by_text("Answers", exact=True).click()
-    assert page.get_by_text("The softmax came before the mask").is_visible()
+    assert page.get_by_text("(b) The softmax came before the mask").is_visible()
     context.close()
 
 
