@@ -77,7 +77,7 @@ def path() -> Drawing:
 def translated() -> Drawing:
     """Draw a sentence that the course's translator wrote, with its tokens and its attention weights.
 
-    The sentence is that of the translator's page. Each line is as thick as the weight of the last layer, averaged over
+    The translator's page has the same sentence. Each line is as thick as the weight of the last layer, averaged over
     the heads and rounded to a tenth, so that every processor draws the same file.
     """
     page = (FOLDER / "../translator.md").read_text(encoding="utf-8")
