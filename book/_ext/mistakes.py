@@ -144,7 +144,7 @@ def section(exercise: Exercise, notebook: Path) -> str:
         lines += ["", "{.mistakes-section}", f"{place} · {title}" if title else place, ""]
         lines += [f"- *{name}*: {escape(says)}" for name, says in known.items()]
     if code := wrong_code(exercise):
-        listed = [f"- *{name}*: `` {wrong} ``" for name, wrong in code.items()]
+        listed = [f"- *{name}*: {' or '.join(f'`` {wrong} ``' for wrong in ways)}" for name, ways in code.items()]
         summary = "<details><summary>Show the wrong code (it hints at the solution)</summary>"
         lines += ["", summary, "", *listed, "", "</details>"]
     return "\n".join(
@@ -169,15 +169,15 @@ def by_section(mistakes: dict[str, str]) -> dict[str, dict[str, str]]:
     return {place: known for place, known in groups.items() if known}
 
 
-def wrong_code(exercise: Exercise) -> dict[str, str]:
-    """The wrong piece of code of each mistake that is one short edit of the right answer."""
-    lines = read_mistakes(page_of(exercise.chapter))[exercise.name]
-    edits = {line.name: list(line.edits.values()) for line in lines if line.edits}
-    return {
-        name: " ".join(new[0].split())
-        for name, new in edits.items()
-        if len(new) == 1 and 0 < len(new[0].strip()) <= LONGEST
-    }
+def wrong_code(exercise: Exercise) -> dict[str, list[str]]:
+    """The wrong pieces of code of each mistake that is made by one short edit of the right answer."""
+    code = defaultdict(list)
+    for line in read_mistakes(page_of(exercise.chapter))[exercise.name]:
+        for edits in line.edits if isinstance(line.edits, list) else filter(None, [line.edits]):
+            wrong = " ".join(next(iter(edits.values())).split())
+            if len(edits) == 1 and 0 < len(wrong) <= LONGEST:
+                code[line.name].append(wrong)
+    return code
 
 
 def table() -> str:

@@ -150,7 +150,7 @@ def made_by(mistake: Mistake, right: Callable) -> Callable:
 @each_check
 def test_each_known_mistake_is_named_with_its_sentence(name):
     exercise, problems = getattr(check, name), []
-    for key, mistake in exercise.mistakes.items():
+    for key, mistake in exercise.ways:
         if mistake.answer is None:
             continue
         verdict = exercise.verdict(made_by(mistake, exercise.right))
@@ -162,7 +162,7 @@ def test_each_known_mistake_is_named_with_its_sentence(name):
 @each_check
 def test_the_solution_in_the_notebook_is_right_and_a_verdict_takes_less_than_two_seconds(name):
     exercise = getattr(check, name)
-    wrong = [made_by(mistake, exercise.right) for mistake in exercise.mistakes.values() if mistake.answer]
+    wrong = [made_by(mistake, exercise.right) for _, mistake in exercise.ways if mistake.answer]
     wrong += [answer.answer for answer in answers_to(name) if answer.mistake]
     for answer in (folded(name), wrong[0]):
         exercise._kept.clear()  # as a cell that is run for the first time

@@ -46,6 +46,13 @@ def test_a_comment_is_an_edit_of_the_right_answer(made):
     assert exercise.verdict(double).passed
 
 
+def test_a_comment_may_list_several_ways_to_make_a_mistake(made):
+    exercise = made("## double", "- **other**: It is not 2. See section 1.1. <!-- [{'2': '3'}, {'2 *': '2 +'}] -->")
+    for wrong in (lambda number: 3 * number, lambda number: 2 + number):
+        assert exercise.verdict(wrong).mistake == "other"
+    assert exercise.verdict(lambda number: 4 * number).mistake is None
+
+
 def test_an_answer_and_a_sign_recognise_the_line_of_their_name(made):
     lines = "## double", "- **same**: It is the same. See section 1.1.", "- **text**: It is text. See section 1.1."
     exercise = made(
@@ -81,8 +88,10 @@ EDIT = "<!-- {'2': '1'} -->"
         (
             ["## double", f"{LINE} <!-- 2 to 1 -->"],
             {},
-            "line 4: a comment is a Python dict of texts, {old: new}, not 2",
+            "line 4: a comment is a Python dict of texts, {old: new}, or a list of these, not 2",
         ),
+        (["## double", f"{LINE} <!-- [] -->"], {}, "line 4: a comment is a Python dict of texts"),
+        (["## double", f"{LINE} <!-- [{{'2': '1'}}, {{}}] -->"], {}, "line 4: a comment is a Python dict of texts"),
         (["## double", f"{LINE} <!-- {{'2': 1}} -->"], {}, "line 4: a comment is a Python dict of texts"),
         (["## double", f"{LINE} <!-- {{}} -->"], {}, "line 4: a comment is a Python dict of texts"),
         (["## double", f"{LINE} <!-- {{'3': '1'}} -->"], {}, "check.double: one: '3' stands 0 times"),

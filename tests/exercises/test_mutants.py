@@ -59,9 +59,23 @@ def test_of_two_edits_of_two_parts_the_first_is_told():
     assert add.together_with(double) is None  # of the same part
 
 
+def test_a_mistake_in_several_ways_is_recognised_in_each_but_not_in_a_mixture():
+    ways = [{"- shift": "+ shift"}, {"number * factor": "number + factor"}]
+    exercise = exercise_with(add=ways, forget={" * factor": ""})
+    assert exercise.verdict(lambda number, factor, shift: number * factor + shift).mistake == "add"
+    assert exercise.verdict(lambda number, factor, shift: number + factor - shift).mistake == "add"
+    assert exercise.verdict(lambda number, factor, shift: number - shift).mistake == "forget"
+
+    def mixed(number, factor, shift):
+        return number * factor + shift if number.sum() > 0 else number + factor - shift
+
+    assert exercise.verdict(mixed).mistake is None
+
+
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
+        ([{"- shift": ""}, {"scaled": ""}], "check.weigh: slip, way 2: 'scaled' stands 2 times in the right answer"),
         ({"number + factor": ""}, "check.weigh: slip: 'number + factor' stands 0 times in the right answer"),
         ({"scaled": "scale"}, "'scaled' stands 2 times in the right answer, and has to once"),
         ({"number * factor": "0", "* factor\n": "\n"}, r"'* factor\n' overlaps what another edit replaces"),
@@ -127,7 +141,7 @@ def test_an_edit_of_an_exercise_uses_names_that_its_module_has():
     for name in check.__all__:
         exercise = getattr(check, name)
         known = vars(sys.modules[exercise.right.__module__]) | vars(builtins)
-        for key, mistake in exercise.mistakes.items():
+        for key, mistake in exercise.ways:
             if isinstance(mistake.answer, Edited):
                 used = {*names_of_globals(compile(mistake.answer.source, name, "exec"))}
                 assert used <= {*known}, f"check.{name}: {key}"

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import mistakes
 
 from attn_course import check
+from attn_course.exercises.engine.mistakes import Line
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,14 @@ def test_wrong_code_is_folded_and_right_code_is_not_shown(pages):
     assert "- *mask inverted*: `` ~(causal & real) ``" in page
     assert "~(causal & real)" not in page.split(fold)[0]
     assert page.count(fold) == page.count("</details>")
+
+
+def test_every_short_way_to_make_a_mistake_is_shown(monkeypatch):
+    ways = [{"2 *": "3 *"}, {"2": "4", "+ b": ""}, {"a": "a +\n    c"}]
+    lines = [Line("several", "", ways, ""), Line("one", "", {"2": "7"}, "")]
+    monkeypatch.setattr(mistakes, "read_mistakes", lambda page: {"double": lines})
+    exercise = mistakes.Exercise(1, 2, "Double", "Exercise 1.2", "double")
+    assert mistakes.wrong_code(exercise) == {"several": ["3 *", "a + c"], "one": ["7"]}
 
 
 def test_a_mistake_that_every_check_knows_brings_its_own_symptom(pages):

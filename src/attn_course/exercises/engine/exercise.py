@@ -177,8 +177,11 @@ class Exercise:
     def __post_init__(self, answers: dict | None, signs: dict | None) -> None:
         mistakes = self._read_mistakes(answers or {}, signs or {}) if self.mistakes is None else dict(self.mistakes)
         for name, mistake in mistakes.items():
+            where = f"check.{self.name}: {name}"
             if isinstance(mistake.answer, dict):
-                edited = Edited(self.right, mistake.answer, f"check.{self.name}: {name}")
+                mistakes[name] = replace(mistake, answer=Edited(self.right, mistake.answer, where))
+            elif isinstance(mistake.answer, list):
+                edited = [Edited(self.right, way, f"{where}, way {n}") for n, way in enumerate(mistake.answer, start=1)]
                 mistakes[name] = replace(mistake, answer=edited)
         object.__setattr__(self, "mistakes", mistakes)
 
@@ -253,9 +256,18 @@ class Exercise:
         return trials
 
     @functools.cached_property
+    def ways(self) -> list[tuple[str, Mistake]]:
+        """List the mistakes, those with several ways to make them once for each way."""
+        return [
+            (name, replace(mistake, answer=answer))
+            for name, mistake in self.mistakes.items()
+            for answer in (mistake.answer if isinstance(mistake.answer, list) else [mistake.answer])
+        ]
+
+    @functools.cached_property
     def _pairs(self) -> list[tuple[str, str, Mistake]]:
         """List all pairs of mistakes that are edits of one part each, combined."""
-        made = [(name, mistake.answer) for name, mistake in self.mistakes.items() if isinstance(mistake.answer, Edited)]
+        made = [(name, mistake.answer) for name, mistake in self.ways if isinstance(mistake.answer, Edited)]
         made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
         return [
             (one, other, Mistake("", both))
@@ -266,8 +278,8 @@ class Exercise:
     @functools.cached_property
     def task(self) -> Task:
         """What a run of an answer needs to know."""
-        pairs = [mistake for _, _, mistake in self._pairs] if self.in_parts else []
-        known = frozenset(id(mistake.answer) for mistake in (*self.mistakes.values(), *pairs))
+        pairs = self._pairs if self.in_parts else []
+        known = frozenset(id(mistake.answer) for *_, mistake in (*self.ways, *pairs))
         says = self.mistakes[EXCLUDED].says if self.excluded else ""
         return Task(
             self.name,
@@ -421,7 +433,8 @@ class Exercise:
             return Verdict(False, first.too_long_text(), TAKES_TOO_LONG)
         name = self._known_mistake(runs, first)
         # A mistake that shows in the values is not the one of an answer whose values are right.
-        if name and all(run.agrees_with(self.mistakes[name]) is not False for run in values):
+        ways = [mistake for other, mistake in self.ways if other == name]
+        if any(all(run.agrees_with(mistake) is not False for run in values) for mistake in ways):
             return Verdict(False, f"Not right yet. {self.mistakes[name].says}", name)
         return self._told(*first.gradient_text())
 
@@ -478,7 +491,7 @@ class Exercise:
         failure shows, it has to be the mistake's own in most of the trials that fail.
         """
         best, most = None, 0
-        for name, mistake in self.mistakes.items():
+        for name, mistake in self.ways:
             if (fits := self._fits(mistake, runs, first)) > most:
                 best, most = name, fits
         return best
@@ -545,7 +558,7 @@ class Exercise:
         ):
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
-        known = ((name, mistake.says, mistake.answer) for name, mistake in self.mistakes.items() if mistake.answer)
+        known = ((name, mistake.says, mistake.answer) for name, mistake in self.ways if mistake.answer)
         changed = diagnose_input.readings(self.right, first.inputs_by_name(), before)
         for name, says, answer in itertools.chain(known, changed):
             mistake = Mistake(says, answer)
@@ -557,7 +570,7 @@ class Exercise:
     def _mistake_and_fact(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find a known mistake followed by one more change, such as a transpose."""
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
-        for name, mistake in self.mistakes.items():
+        for name, mistake in self.ways:
             if mistake.answer is None:
                 continue
             pairs = []
@@ -594,7 +607,7 @@ class Exercise:
             if any(isinstance(e, bool | str) for _, e in parts[place]):  # a description, which many mistakes share
                 return None
             explained = [place, *(i for i in range(count) if right[i])]
-            for name, mistake in self.mistakes.items():
+            for name, mistake in self.ways:
                 if mistake.answer is not None and all(run.makes(mistake.answer, i) for run in runs for i in explained):
                     named[name] = None
                     break
@@ -611,13 +624,13 @@ class Exercise:
         right = [run for run in runs if run.is_right]
         if any(isinstance(run.found, int | float | str) for run in failed):  # agrees with a mistake by chance
             return None
-        for name, mistake in self.mistakes.items():
+        for name, mistake in self.ways:
             if not first.agrees_with(mistake) or any(run.agrees_with(mistake) is False for run in right):
                 continue
             left = [run for run in failed if run.agrees_with(mistake, exactly=False) is False]
             if not left or 2 * len(left) > len(failed):
                 continue
-            others = (more for other, more in self.mistakes.items() if other != name)
+            others = (more for other, more in self.ways if other != name)
             if any(all(run.agrees_with(more) for run in left) for more in others):
                 return name, f"{mistake.says} {_ANOTHER}"
         return None

@@ -7,8 +7,9 @@ tries them::
 
     - **mask inverted**: The mask is upside down. See section 5.4. <!-- {"causal & real": "~(causal & real)"} -->
 
-The comment is a Python dict that maps parts of the right answer's text to their wrong replacements. A mistake without
-a comment is recognised by code, which the exercise gives under the same name.
+The comment is a Python dict that maps parts of the right answer's text to their wrong replacements, all made together,
+or a list of such dicts: several ways to make the same mistake. A mistake without a comment is recognised by code, which
+the exercise gives under the same name.
 """
 
 import ast
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _HEADING = re.compile(r"## (\w+)")
 _LINE = re.compile(r"- \*\*(?P<name>[^*]+)\*\*: (?P<says>(?:(?!<!--).)+?)(?: <!-- (?P<edits>.+) -->)?")
@@ -30,13 +31,14 @@ class Mistake:
     Args:
         says: what is wrong, in one sentence that names the symptom, then the section to read: "… See section 3.4."
         answer: an answer that makes this mistake, or what is replaced by what in the right one to make it, as in
-            ``{"softmax(-1)": "softmax(-2)"}``; whoever gets the same results in every trial made it too.
+            ``{"softmax(-1)": "softmax(-2)"}``; whoever gets the same results in every trial made it too. A list has
+            several ways to make it.
         sign: where no answer can stand for the mistake: whether ``sign(found, *inputs)`` in every trial that fails.
             It returns None in a later trial that cannot tell, such as one without the row in which it shows.
     """
 
     says: str
-    answer: Callable | dict[str, str] | None = None
+    answer: Callable | dict[str, str] | list[dict[str, str]] | None = None
     sign: Callable[..., bool | None] | None = None
 
 
@@ -46,13 +48,13 @@ class Line(NamedTuple):
     Args:
         name: its name.
         says: the sentence for the learner.
-        edits: what is replaced by what in the right answer, or None.
+        edits: what is replaced by what in the right answer, a list of these for several ways, or None.
         place: the file and the line, for errors.
     """
 
     name: str
     says: str
-    edits: dict[str, str] | None
+    edits: dict[str, str] | list[dict[str, str]] | None
     place: str
 
 
@@ -95,8 +97,16 @@ def _read_line(text: str, place: str) -> Line:
             edits = ast.literal_eval(match["edits"])
         except (SyntaxError, ValueError):
             edits = {}
-        if not (
-            isinstance(edits, dict) and edits and all(isinstance(part, str) for item in edits.items() for part in item)
-        ):
-            raise ValueError(f"{place}: a comment is a Python dict of texts, {{old: new}}, not {match['edits']}")
+        if not (_is_edit(edits) or (isinstance(edits, list) and edits and all(map(_is_edit, edits)))):
+            raise ValueError(
+                f"{place}: a comment is a Python dict of texts, {{old: new}}, or a list of these, not {match['edits']}"
+            )
     return Line(match["name"], match["says"], edits, place)
+
+
+def _is_edit(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(part, str) for item in value.items() for part in item)
+    )
