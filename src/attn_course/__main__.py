@@ -35,8 +35,7 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         strict = stream.errors in ("strict", "surrogateescape")
         stream.reconfigure(
-            encoding=None if encoding else "utf-8",
-            errors="backslashreplace" if strict else stream.errors,
+            encoding=None if encoding else "utf-8", errors="backslashreplace" if strict else stream.errors
         )
 
 

@@ -46,10 +46,7 @@ def show_source(obj: Any, *, docstring: bool = False) -> Markdown:
 def _without_docstrings(source: str) -> str:
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
-        if (
-            not isinstance(node, ast.FunctionDef | ast.ClassDef)
-            or ast.get_docstring(node) is None
-        ):
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
             continue
         text = node.body[0]
         following = node.body[1].lineno if len(node.body) > 1 else text.end_lineno + 1

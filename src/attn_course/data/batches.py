@@ -96,9 +96,7 @@ def _pad(rows: list[list[int]]) -> Int[Tensor, "B L"]:
     return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
 
 
-def make_buckets(
-    lengths: Sequence[tuple[int, int]], tokens_per_batch: int, rng: Random
-) -> list[list[int]]:
+def make_buckets(lengths: Sequence[tuple[int, int]], tokens_per_batch: int, rng: Random) -> list[list[int]]:
     """Group sentences of similar lengths into batches, and shuffle the batches. Each pair is in one batch. A batch
     has many short sentences or few long ones, so all batches need about the same memory. Pairs of equal lengths are
     distributed differently each time.
@@ -126,9 +124,7 @@ def make_buckets(
             f"tokens_per_batch ({tokens_per_batch}) must be at least {longest}, "
             "the length of the longest sentence with its end"
         )
-    order = sorted(
-        range(len(lengths)), key=lambda i: (lengths[i][1], lengths[i][0], rng.random())
-    )
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i][1], lengths[i][0], rng.random()))
     buckets: list[list[int]] = [[]]
     widest = 0
     for i in order:
@@ -143,11 +139,7 @@ def make_buckets(
 
 
 def in_batches(
-    search: Callable[..., Sequence[Any]],
-    model: nn.Module,
-    sources: Sequence[Sequence[int]],
-    *,
-    batch_size: int = 64,
+    search: Callable[..., Sequence[Any]], model: nn.Module, sources: Sequence[Sequence[int]], *, batch_size: int = 64
 ) -> list[Any]:
     """Translate any number of sources in batches of similar length, which need little padding.
 
@@ -170,9 +162,7 @@ def in_batches(
         rows = order[start : start + batch_size]
         batch = make_batch([(sources[i], []) for i in rows]).to(device)
         max_len = (2 * batch.src_lengths + 10).clamp(max=model.max_len)
-        written = search(
-            model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len
-        )
+        written = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len)
         if isinstance(written, Tensor):  # padding shows how long the others are
             written = [ids[ids != SUBWORD_IDS.pad] for ids in written]
         for i, result in zip(rows, written, strict=True):

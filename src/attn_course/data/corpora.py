@@ -46,9 +46,7 @@ __all__ = [
     "stream_pairs",
 ]
 
-SMALL_PARALLEL_ENJA_URL = (
-    "https://raw.githubusercontent.com/odashi/small_parallel_enja/master"
-)
+SMALL_PARALLEL_ENJA_URL = "https://raw.githubusercontent.com/odashi/small_parallel_enja/master"
 SMALL_PARALLEL_ENJA = {
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
     "train.en": "148b05dcd28638fe20ee84f2b1127001c80982be352007dda241fb759adadc76",
@@ -230,9 +228,7 @@ def load_tsv(path: str | os.PathLike) -> list[Pair]:
     return [Pair(*pair[::step]) for pair in columns]
 
 
-def stream_pairs(
-    path: str | os.PathLike, en_path: str | os.PathLike | None = None
-) -> Iterator[Pair]:
+def stream_pairs(path: str | os.PathLike, en_path: str | os.PathLike | None = None) -> Iterator[Pair]:
     """Yield the pairs of :func:`load_tsv` or, with two files, of :func:`load_pairs`.
 
     The files are read twice, and never held in memory completely.
@@ -252,10 +248,7 @@ def stream_pairs(
 
 
 def _refuse_wrong_sides(
-    ja_path: str | os.PathLike,
-    en_path: str | os.PathLike,
-    ja: Iterable[str],
-    en: Iterable[str],
+    ja_path: str | os.PathLike, en_path: str | os.PathLike, ja: Iterable[str], en: Iterable[str]
 ) -> None:
     """Raise an error for files of different lengths, files in the wrong order, and the same file twice."""
     lines, japanese = [0, 0], [0, 0]
@@ -276,9 +269,7 @@ def _refuse_wrong_sides(
         )
 
 
-def _split_columns(
-    path: str | os.PathLike, lines: Iterable[str]
-) -> Iterator[tuple[str, str]]:
+def _split_columns(path: str | os.PathLike, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines, start=1):
         first, second = (cell.strip() for cell in ("", *line.split("\t"))[-2:])
         if not (first and second):
@@ -344,9 +335,7 @@ def cache_folder() -> Path:
     return user_cache_path("attn_course", appauthor=False)
 
 
-def find_folder(
-    corpus: str, folder: str | os.PathLike | None, names: Collection[str]
-) -> Path | None:
+def find_folder(corpus: str, folder: str | os.PathLike | None, names: Collection[str]) -> Path | None:
     """Return the folder that the user names for a corpus, or None to use the cache.
 
     Args:
@@ -362,25 +351,19 @@ def find_folder(
         if not variable:
             return None
         if not (base := Path(variable).expanduser()).is_dir():
-            raise FileNotFoundError(
-                f"ATTN_COURSE_DATA ({variable!r}) must name a folder that exists"
-            )
+            raise FileNotFoundError(f"ATTN_COURSE_DATA ({variable!r}) must name a folder that exists")
         folder = base / corpus
         if not any((folder / name).exists() for name in names):
             return None  # other corpora may be there
     if missing := [name for name in names if not Path(folder, name).is_file()]:
-        raise FileNotFoundError(
-            f"{folder} must hold {', '.join(names)}; not there: {', '.join(missing)}"
-        )
+        raise FileNotFoundError(f"{folder} must hold {', '.join(names)}; not there: {', '.join(missing)}")
     return Path(folder)
 
 
 # -- Downloading -------------------------------------------------------------------------------------
 
 
-WITHOUT_DOWNLOAD = (
-    "set ATTN_COURSE_DATA to the folder that holds it (`attn-course data --help`)"
-)
+WITHOUT_DOWNLOAD = "set ATTN_COURSE_DATA to the folder that holds it (`attn-course data --help`)"
 
 
 def _fetch(url: str, path: Path, sha256: str) -> None:
@@ -396,14 +379,10 @@ def _fetch(url: str, path: Path, sha256: str) -> None:
 
     pooch.get_logger().setLevel("WARNING")
     # Uncompressed, so that the length that is announced is the length of the file.
-    downloader = pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(), headers={"Accept-Encoding": "identity"}
-    )
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), headers={"Accept-Encoding": "identity"})
     _make_folder(path.parent)
     try:
-        pooch.retrieve(
-            url, f"sha256:{sha256}", path.name, path.parent, downloader=downloader
-        )
+        pooch.retrieve(url, f"sha256:{sha256}", path.name, path.parent, downloader=downloader)
     except requests.RequestException as error:
         raise ConnectionError(
             f"{path.name} could not be downloaded from {url} ({error}); nothing of it has been kept: try again, "
@@ -453,9 +432,7 @@ def _read_lines(path: Path) -> list[str]:
     # Not splitlines(): it also ends a line at characters that may stand inside a sentence, such as U+2028.
     lines = _read_text(path).removesuffix("\n").split("\n")
     if empty := [number for number, line in enumerate(lines, start=1) if not line.strip()]:
-        raise ValueError(
-            f"{path} has no sentence in line {empty[0]} (of {len(lines)}); every line must hold one"
-        )
+        raise ValueError(f"{path} has no sentence in line {empty[0]} (of {len(lines)}); every line must hold one")
     return lines
 
 
@@ -464,9 +441,7 @@ def _stream_lines(path: Path) -> Iterator[str]:
     line = b""
     with path.open("rb") as file:
         for number, line in enumerate(file):
-            if not number and not line.endswith(
-                b"\n"
-            ):  # all there is: one line, or lines that end with CR
+            if not number and not line.endswith(b"\n"):  # all there is: one line, or lines that end with CR
                 yield from _read_lines(path)
                 return
             try:
@@ -484,10 +459,7 @@ def _stream_lines(path: Path) -> Iterator[str]:
 
 def _read_tatoeba(path: Path) -> list[Pair]:
     """Return the pairs of the archive's table. Column 2 is Japanese, column 3 is English, and "-" means missing."""
-    with (
-        tarfile.open(path) as tar,
-        io.TextIOWrapper(tar.extractfile(TATOEBA_MEMBER), "utf-8", newline="\n") as table,
-    ):
+    with tarfile.open(path) as tar, io.TextIOWrapper(tar.extractfile(TATOEBA_MEMBER), "utf-8", newline="\n") as table:
         rows = (line.split("\t")[1:3] for line in table)
         return list(dict.fromkeys(Pair(*row) for row in rows if "-" not in row))
 
@@ -504,9 +476,7 @@ def _read_table(path: Path) -> list[list[str]]:
     elif kind == ".xlsx":
         rows = _read_excel(path)
     else:
-        raise ValueError(
-            f"{path} must be a table, and its name end with .xlsx, .csv or .tsv"
-        )
+        raise ValueError(f"{path} must be a table, and its name end with .xlsx, .csv or .tsv")
     rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
     if not rows:
         raise ValueError(f"{path} is empty")

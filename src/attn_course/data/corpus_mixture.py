@@ -25,14 +25,7 @@ class Text(NamedTuple):
     test: list[WordPair]
 
 
-def load_text(
-    corpora: Sequence[str],
-    *,
-    dev: str = "",
-    test: str = "",
-    held_out: int = 0,
-    split_seed: int = 0,
-) -> Text:
+def load_text(corpora: Sequence[str], *, dev: str = "", test: str = "", held_out: int = 0, split_seed: int = 0) -> Text:
     """Load corpora by name, and combine them into one training text.
 
     The dev and test sets come from the first corpus, unless you name others (see :func:`load_held_out`). The
@@ -74,12 +67,7 @@ class LongText(NamedTuple):
 
 
 def stream_text(
-    corpora: Sequence[str],
-    *,
-    dev: str = "",
-    test: str = "",
-    held_out: int = 0,
-    split_seed: int = 0,
+    corpora: Sequence[str], *, dev: str = "", test: str = "", held_out: int = 0, split_seed: int = 0
 ) -> LongText:
     """Stream the text of :func:`load_text`, with the same arguments, but with duplicates.
 
@@ -91,33 +79,23 @@ def stream_text(
     """
     _check_names(corpora)
     if corpora[0].startswith("pairs=") and not (dev and test):
-        missing = " and ".join(
-            name for name, value in (("dev", dev), ("test", test)) if not value
-        )
+        missing = " and ".join(name for name, value in (("dev", dev), ("test", test)) if not value)
         raise ValueError(
             f"{corpora[0]} is read one pair after the other, so nothing can be drawn from all of it: name a corpus for "
             f"{missing} (--dev, --test), or set pairs_per_shard to 0, which reads the text into memory"
         )
-    kept_out = load_held_out(
-        corpora[0], dev=dev, test=test, held_out=held_out, split_seed=split_seed
-    )
+    kept_out = load_held_out(corpora[0], dev=dev, test=test, held_out=held_out, split_seed=split_seed)
 
     def train() -> Iterator[Pair]:
         pairs = (pair for name in corpora for pair in stream_corpus(name))
-        return map(
-            _spell, without_overlap(pairs, [pair for part in kept_out for pair in part])
-        )
+        return map(_spell, without_overlap(pairs, [pair for part in kept_out for pair in part]))
 
-    return LongText(
-        train, *([cut_pair(_spell(pair)) for pair in part] for part in kept_out)
-    )
+    return LongText(train, *([cut_pair(_spell(pair)) for pair in part] for part in kept_out))
 
 
 def _check_names(corpora: Sequence[str]) -> None:
     if isinstance(corpora, str) or len(corpora) == 0:
-        raise ValueError(
-            f"corpora must be a list of one or more names, such as ['everyday'], not {corpora!r}"
-        )
+        raise ValueError(f"corpora must be a list of one or more names, such as ['everyday'], not {corpora!r}")
     if twice := [name for name in corpora if list(corpora).count(name) > 1]:
         raise ValueError(f"each corpus can be used once, and {twice[0]!r} is there twice")
     for name in corpora:  # all names first: loading takes a while

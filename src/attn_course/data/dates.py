@@ -55,17 +55,7 @@ MONTHS = [
     *("July", "August", "September", "October", "November", "December"),
 ]
 WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-UNITS = [
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-]
+UNITS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
 TEENS = [
     *("tenth", "eleventh", "twelfth", "thirteenth", "fourteenth"),
     *("fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth"),
@@ -122,19 +112,7 @@ STYLES: dict[str, Callable[[date], str]] = {
 _SWAPPABLE = ("5/27/2021", "05/27/21", "27/5/2021", "27.05.2021", "27.5.21")
 
 LEADS = (
-    *(
-        "on",
-        "due:",
-        "from",
-        "until",
-        "by",
-        "dated",
-        "born",
-        "posted on",
-        "see you on",
-        "valid from",
-        "arrives",
-    ),
+    *("on", "due:", "from", "until", "by", "dated", "born", "posted on", "see you on", "valid from", "arrives"),
     *(
         "the meeting is on",
         "please pay by",
@@ -146,16 +124,7 @@ LEADS = (
 """What may stand before a date."""
 
 TAILS = (
-    *(
-        "at noon",
-        "in Paris",
-        "at last",
-        "as agreed",
-        "or so",
-        "in the evening",
-        "with all of us",
-        "for the team",
-    ),
+    *("at noon", "in Paris", "at last", "as agreed", "or so", "in the evening", "with all of us", "for the team"),
     *(
         "at the latest",
         "in the big hall",
@@ -197,17 +166,13 @@ def write_date(day: date, rng: torch.Generator, *, style: str | None = None) -> 
         '27 May 2021'
     """
     if not FIRST_DATE <= day <= LAST_DATE:
-        raise ValueError(
-            f"{day} must lie from {FIRST_DATE} to {LAST_DATE}, or two digits could not name its year"
-        )
+        raise ValueError(f"{day} must lie from {FIRST_DATE} to {LAST_DATE}, or two digits could not name its year")
     certain = day.day > 12 or day.day == day.month
     if style is not None:
         if style not in STYLES:
             raise ValueError(f"style ({style!r}) must be one of {list(STYLES)}")
         if style in _SWAPPABLE and not certain:
-            raise ValueError(
-                f"{day} in the style of {style!r} could be read as two dates: its day could be a month"
-            )
+            raise ValueError(f"{day} in the style of {style!r} could be read as two dates: its day could be a month")
         return STYLES[style](day)
     style = _pick([name for name in STYLES if certain or name not in _SWAPPABLE], rng)
     text = STYLES[style](day)
@@ -228,12 +193,7 @@ def make_noisy(text: str, rng: torch.Generator) -> str:
 
 
 def make_pairs(
-    count: int,
-    rng: torch.Generator,
-    *,
-    min_len: int = 1,
-    max_len: int = 26,
-    extra: float = 0.5,
+    count: int, rng: torch.Generator, *, min_len: int = 1, max_len: int = 26, extra: float = 0.5
 ) -> list[tuple[str, str]]:
     """Draw pairs of a date as somebody writes it, and the same date in ISO 8601.
 
@@ -255,17 +215,11 @@ def make_pairs(
         [('5 DECEMBER 2036', '2036-12-05'), ('until 31.3.58 for the team', '2058-03-31')]
     """
     if not 0 <= extra < 1:
-        raise ValueError(
-            f"extra ({extra}) must be at least 0 and below 1: it is the chance that words are added"
-        )
+        raise ValueError(f"extra ({extra}) must be at least 0 and below 1: it is the chance that words are added")
     if not 1 <= min_len <= max_len or max_len < 16:
-        raise ValueError(
-            f"min_len ({min_len}) must lie from 1 to max_len ({max_len}), which must be at least 16"
-        )
+        raise ValueError(f"min_len ({min_len}) must lie from 1 to max_len ({max_len}), which must be at least 16")
     if extra == 0 and min_len > 16:
-        raise ValueError(
-            f"min_len ({min_len}) must be at most 16 when no words are added (extra is 0)"
-        )
+        raise ValueError(f"min_len ({min_len}) must be at most 16 when no words are added (extra is 0)")
     pairs = []
     while len(pairs) < count:
         day = draw_date(rng)
@@ -304,9 +258,7 @@ class Characters:
         self.symbols = ["<pad>", "<bos>", "<eos>", *alphabet]
         self._ids = {symbol: i for i, symbol in enumerate(self.symbols)}
         if len(self._ids) < len(self.symbols):
-            raise ValueError(
-                f"every character must stand in the alphabet once: {alphabet!r}"
-            )
+            raise ValueError(f"every character must stand in the alphabet once: {alphabet!r}")
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -318,9 +270,7 @@ class Characters:
             ValueError: if a character is not in the alphabet.
         """
         if unknown := [character for character in text if character not in self._ids]:
-            raise ValueError(
-                f"{text!r} has characters that are not in the alphabet: {unknown}"
-            )
+            raise ValueError(f"{text!r} has characters that are not in the alphabet: {unknown}")
         return [self._ids[character] for character in text]
 
     def batch(
@@ -333,13 +283,9 @@ class Characters:
             bos: begin each with the id of the beginning.
             eos: end each with the id of the end.
         """
-        rows = [
-            [self.bos_id] * bos + self.encode(text) + [self.eos_id] * eos for text in texts
-        ]
+        rows = [[self.bos_id] * bos + self.encode(text) + [self.eos_id] * eos for text in texts]
         rows = [torch.tensor(row, dtype=torch.long) for row in rows]
-        return pad_sequence(
-            rows, batch_first=True, padding_value=self.pad_id
-        ), torch.tensor([len(row) for row in rows])
+        return pad_sequence(rows, batch_first=True, padding_value=self.pad_id), torch.tensor([len(row) for row in rows])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids up to the first end id. Other special ids are shown."""
@@ -358,8 +304,4 @@ def load_runs() -> dict[str, Any]:
         >>> sorted({(run["name"], run["states"]) for run in load_runs()["runs"]})
         [('attention', 16), ('attention', 64), ('one vector', 16), ('one vector', 64)]
     """
-    return json.loads(
-        (files("attn_course.translation") / "bundled_model" / "dates.json").read_text(
-            encoding="utf-8"
-        )
-    )
+    return json.loads((files("attn_course.translation") / "bundled_model" / "dates.json").read_text(encoding="utf-8"))

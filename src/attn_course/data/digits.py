@@ -40,8 +40,6 @@ def load_digits() -> Digits:
     """
     packed = (files("attn_course.data") / "digits.csv.gz").read_bytes()
     lines = gzip.decompress(packed).decode("ascii").splitlines()
-    numbers = torch.from_numpy(
-        np.array([line.split(",") for line in lines], dtype=np.int64)
-    )
+    numbers = torch.from_numpy(np.array([line.split(",") for line in lines], dtype=np.int64))
     images = numbers[:, :-1].reshape(-1, 1, 8, 8).to(torch.float32) / LEVELS
     return Digits(images, numbers[:, -1])

@@ -37,22 +37,15 @@ class Source(NamedTuple):
 
 # Functions are looked up when called, so that a name stands for the function that is there then.
 SOURCES = {
-    "everyday": Source(
-        lambda _: _load_everyday(), "6,000", "MIT", lambda: "in the package"
-    ),
+    "everyday": Source(lambda _: _load_everyday(), "6,000", "MIT", lambda: "in the package"),
     "handwritten": Source(
-        lambda _: Corpus(load_handwritten(), [], []),
-        "some hundred",
-        "MIT",
-        lambda: "in the package",
+        lambda _: Corpus(load_handwritten(), [], []), "some hundred", "MIT", lambda: "in the package"
     ),
     "small_parallel_enja": Source(
         lambda _: load_small_parallel_enja(),
         "51,000",
         "CC BY 2.0 FR",
-        lambda: _find(
-            "small_parallel_enja", SMALL_PARALLEL_ENJA, "small_parallel_enja/train.ja"
-        ),
+        lambda: _find("small_parallel_enja", SMALL_PARALLEL_ENJA, "small_parallel_enja/train.ja"),
     ),
     "tatoeba": Source(
         lambda _: Corpus(load_tatoeba(), [], []),
@@ -61,16 +54,10 @@ SOURCES = {
         lambda: _find("", [TATOEBA_ARCHIVE], TATOEBA_TABLE),
     ),
     "snow=PATH": Source(
-        lambda path: Corpus(load_snow(path), [], []),
-        "50,000",
-        "CC BY 4.0",
-        lambda: "a file that you have",
+        lambda path: Corpus(load_snow(path), [], []), "50,000", "CC BY 4.0", lambda: "a file that you have"
     ),
     "pairs=PATH": Source(
-        lambda paths: Corpus(_load_own(paths), [], []),
-        "",
-        "",
-        lambda: "your own text, see `attn-course train --help`",
+        lambda paths: Corpus(_load_own(paths), [], []), "", "", lambda: "your own text, see `attn-course train --help`"
     ),
 }
 
@@ -85,9 +72,7 @@ def find_loader(name: str) -> Callable[[], Corpus]:
     kind += "=PATH" if equals else ""
     if kind not in SOURCES:
         *names, last = SOURCES
-        raise ValueError(
-            f"there is no corpus {name!r}; there are {', '.join(names)} and {last}"
-        )
+        raise ValueError(f"there is no corpus {name!r}; there are {', '.join(names)} and {last}")
     if kind == "pairs=PATH":
         _own_files(path)
     elif equals and not path.strip():

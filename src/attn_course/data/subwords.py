@@ -43,14 +43,9 @@ class Subwords:
         self.model = model
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-            special = tuple(
-                getattr(self._processor, f"{name}_id")()
-                for name in ("pad", "bos", "eos", "unk")
-            )
+            special = tuple(getattr(self._processor, f"{name}_id")() for name in ("pad", "bos", "eos", "unk"))
         except RuntimeError as error:
-            raise ValueError(
-                f"these {len(model):,} bytes are not a model that SentencePiece has written"
-            ) from error
+            raise ValueError(f"these {len(model):,} bytes are not a model that SentencePiece has written") from error
         if special != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
             raise ValueError(
                 "padding, beginning, end and unknown must have the ids "
@@ -155,9 +150,7 @@ class Subwords:
         _refuse_string(words)
         return [i for word in words for i in self._ids(word)]
 
-    def encode_at_random(
-        self, sentences: Sequence[Sequence[str]], *, dropout: float, seed: int
-    ) -> list[list[int]]:
+    def encode_at_random(self, sentences: Sequence[Sequence[str]], *, dropout: float, seed: int) -> list[list[int]]:
         """Return the ids of each sentence's pieces. Some words are split into smaller pieces at random.
 
         Each merge of two pieces is skipped with the probability ``dropout`` (BPE-dropout, Provilkov et al. 2020,
@@ -178,10 +171,7 @@ class Subwords:
             _refuse_string(words)
 
         rng = Random(seed)
-        return [
-            [i for word in words for i in self._cut_at_random(word, dropout, rng)]
-            for words in sentences
-        ]
+        return [[i for word in words for i in self._cut_at_random(word, dropout, rng)] for words in sentences]
 
     def _cut_at_random(self, word: str, dropout: float, rng: Random) -> list[int]:
         # SentencePiece can do this too, but not with a seed of ours that holds in every process.
@@ -201,9 +191,7 @@ class Subwords:
         pieces = list(letters)
         while True:
             joined = map("".join, pairwise(pieces))
-            pairs = [
-                (self._rank[pair], i) for i, pair in enumerate(joined) if pair in self._rank
-            ]
+            pairs = [(self._rank[pair], i) for i, pair in enumerate(joined) if pair in self._rank]
             kept = [pair for pair in pairs if rng.random() >= dropout]
             if not kept:
                 break
@@ -211,11 +199,7 @@ class Subwords:
             pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
         ids = [self._rank.get(piece, UNK_ID) for piece in pieces]
         # Unknown letters in a row are one unknown piece.
-        return [
-            i
-            for i, before in zip(ids, [None, *ids], strict=False)
-            if i != UNK_ID or before != UNK_ID
-        ]
+        return [i for i, before in zip(ids, [None, *ids], strict=False) if i != UNK_ID or before != UNK_ID]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
         """Return the pieces of each word. An unknown letter is kept, although its id is ``UNK_ID``.
@@ -244,24 +228,18 @@ class Subwords:
         Raises:
             ValueError: if an id is not in the vocabulary.
         """
-        return self._processor.decode(
-            [i for i in self._known(ids) if i not in (PAD_ID, BOS_ID, EOS_ID)]
-        )
+        return self._processor.decode([i for i in self._known(ids) if i not in (PAD_ID, BOS_ID, EOS_ID)])
 
     def _known(self, ids: Iterable[int]) -> list[int]:
         ids = [int(i) for i in ids]
         if beyond := [i for i in ids if not 0 <= i < len(self)]:
-            raise ValueError(
-                f"ids must be from 0 to {len(self) - 1} in this vocabulary, not {beyond[0]}"
-            )
+            raise ValueError(f"ids must be from 0 to {len(self) - 1} in this vocabulary, not {beyond[0]}")
         return ids
 
 
 def _refuse_string(words: Sequence[str]) -> None:
     if isinstance(words, str):
-        raise TypeError(
-            f"words must be a sequence of words, not the string {words[:20]!r}: cut it first"
-        )
+        raise TypeError(f"words must be a sequence of words, not the string {words[:20]!r}: cut it first")
 
 
 def _explain(error: str, vocab_size: int, num_skipped: int) -> str:

@@ -9,9 +9,7 @@ import re
 import unicodedata
 
 # Hiragana and katakana (half-width ones as well), ideographs, and the mark that repeats one.
-JAPANESE = re.compile(
-    r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]"
-)
+JAPANESE = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uff66-\uff9d々]")
 """One letter that is Japanese, and not a sign or a letter of others."""
 
 _BEFORE_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w|\s|$)")
@@ -23,9 +21,7 @@ _BRACKETS = ("「」", "『』", "（）")
 # 'yes ' as tokenize_english writes it, or ' yes ' as the references do, but not dogs ' tails. What may follow an
 # apostrophe within a word is no quotation.
 _SHORTENED = r"(?:clock|d|ll|m|re|s|t|ve)\b"
-_QUOTATION = re.compile(
-    rf"(?<![^ ])'(?:(?=\w)(?!{_SHORTENED})|(?<!s ') )((?:[^']|'{_SHORTENED})+)'(?!\w|')"
-)
+_QUOTATION = re.compile(rf"(?<![^ ])'(?:(?=\w)(?!{_SHORTENED})|(?<!s ') )((?:[^']|'{_SHORTENED})+)'(?!\w|')")
 # Names wherever they stand. What may be another word is left out: may, march, mark, bill, turkey.
 _NAMES = """
     monday tuesday wednesday thursday friday saturday sunday christmas
@@ -40,27 +36,12 @@ _NAMES = """
     paul david robert henry harry fred ellen james jones smith johnson taro hanako yoko yumi kenji kumi naomi
     jiro ichiro akira mayuko kenta tanaka sato suzuki yamada shakespeare einstein edison
 """
-_BEFORE_MONTHS = (
-    "in",
-    "of",
-    "since",
-    "until",
-    "by",
-    "last",
-    "next",
-    "early",
-    "late",
-    "during",
-)
+_BEFORE_MONTHS = ("in", "of", "since", "until", "by", "last", "next", "early", "late", "during")
 _SHORT = "tv cd dvd ufo pc u.s. u.k."
-_NAME = re.compile(
-    rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b"
-)
+_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b")
 # May and March, but not "may come" or "they march on".
 _MONTH = re.compile(
-    r"\b(?:may|march)(?= \d)|(?:"
-    + "|".join(rf"(?<=\b{word} )" for word in _BEFORE_MONTHS)
-    + r")(?:may|march)\b"
+    r"\b(?:may|march)(?= \d)|(?:" + "|".join(rf"(?<=\b{word} )" for word in _BEFORE_MONTHS) + r")(?:may|march)\b"
 )
 _TITLED = re.compile(r"\b(?:(mr|mrs|ms|dr)\.?|mt\.) (\w)")
 _ABBREVIATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _SHORT.split()))})(?!\w)")

@@ -22,14 +22,10 @@ _WORDS |= {word: n for n, word in zip(range(30, 100, 10), _TENS.split(), strict=
 _SPELLED = {n: word for word, n in _WORDS.items()}
 
 # Not the digits of names, of telephone numbers, of decimals and of 3rd.
-_DIGITS = (
-    r"(?<![a-z\d.,:—-])\d+(?:,\d{3})*(?![\d—-]|[.,:]\d|(?!s\b)[a-z]|st\b|nd\b|rd\b|th\b)"
-)
+_DIGITS = r"(?<![a-z\d.,:—-])\d+(?:,\d{3})*(?![\d—-]|[.,:]\d|(?!s\b)[a-z]|st\b|nd\b|rd\b|th\b)"
 _CLOCK = r"(?<![\d:.,-])(?P<hour>\d{1,2}):(?P<minute>\d\d)(?![\d:])"
 _JA_NUMBER = re.compile(_DIGITS, re.IGNORECASE | re.ASCII)
-_EN_NUMBER = re.compile(
-    rf"{_CLOCK}|{_DIGITS}|(?<![\w-])(?:{'|'.join(_WORDS)})(?![\w-])", re.ASCII
-)
+_EN_NUMBER = re.compile(rf"{_CLOCK}|{_DIGITS}|(?<![\w-])(?:{'|'.join(_WORDS)})(?![\w-])", re.ASCII)
 
 
 class _Number(NamedTuple):
@@ -64,8 +60,7 @@ def vary_numbers(pair: Pair, rng: Random) -> Pair | None:
     values = sorted({n.value for n in japanese if n.value > 1})
     if (
         not values
-        or sorted(n.value for n in japanese if n.value > 1)
-        != sorted(n.value for n in english if n.value > 1)
+        or sorted(n.value for n in japanese if n.value > 1) != sorted(n.value for n in english if n.value > 1)
         or re.search(r"\d(?:st|nd|rd|th)\b", pair.en)
     ):
         return None
@@ -108,9 +103,7 @@ def _find_english(text: str, japanese: str) -> list[_Number]:
         if match["hour"]:
             numbers.append(_number(match.start("hour"), match["hour"], "digits"))
             # 7時 is 7:00, and 7時半 is 7:30.
-            unsaid = match["minute"] == "00" or (
-                match["minute"] == "30" and "時半" in japanese
-            )
+            unsaid = match["minute"] == "00" or (match["minute"] == "30" and "時半" in japanese)
             if not unsaid:
                 numbers.append(_number(match.start("minute"), match["minute"], "minute"))
         else:

@@ -10,9 +10,7 @@ from attn_course.plots.text import on_one_line
 _WIDEST = 5  # beam
 
 
-def beam(
-    following: Mapping[tuple[str, ...], Mapping[str, float]], end: str = "■"
-) -> Explorable:
+def beam(following: Mapping[tuple[str, ...], Mapping[str, float]], end: str = "■") -> Explorable:
     """Show beam search step by step: which prefixes stay in the beam, which have ended and which are dropped.
 
     The figure addresses the misconception that a beam of K finds the K most probable sentences.
@@ -70,9 +68,7 @@ def beam(
     def named(i: int) -> str:
         return f"{' '.join(nodes[i]['words'])} {math.exp(nodes[i]['log']):.4f}"
 
-    lines = [
-        f"beam {k}: {', '.join(named(i) for i in found)}" for k, found in by_size.items()
-    ]
+    lines = [f"beam {k}: {', '.join(named(i) for i in found)}" for k, found in by_size.items()]
     guess = Guess(
         f"A beam of {size} goes on until {size} sentences have ended. Are the best {size} that it finds the {size} "
         "most probable sentences of this language?",
@@ -95,23 +91,17 @@ def beam(
     for node in data:
         node["words"] = node["words"][-1:]
     alt = f"What a beam search finds among {len(leaves)} sentences"
-    return Explorable(
-        "beam", _still(nodes, alt, lines), guess, nodes=data, hard=size, widest=_WIDEST
-    )
+    return Explorable("beam", _still(nodes, alt, lines), guess, nodes=data, hard=size, widest=_WIDEST)
 
 
-def _grown(
-    following: Mapping[tuple[str, ...], Mapping[str, float]], end: str
-) -> list[dict]:
+def _grown(following: Mapping[tuple[str, ...], Mapping[str, float]], end: str) -> list[dict]:
     """Return all prefixes as a tree, parents first. Each complete sentence has its own row."""
     nodes: list[dict] = []
     rows = iter(range(10**6))
 
     def grow(words: tuple[str, ...], p: float, parent: int, log: float) -> float:
         if len(nodes) > 200:
-            raise ValueError(
-                "the language must be small enough to be drawn, and this one has no end"
-            )
+            raise ValueError("the language must be small enough to be drawn, and this one has no end")
         here = len(nodes)
         ended = bool(words) and words[-1] == end
         node = {"words": list(words), "p": p, "parent": parent, "log": log, "end": ended}
@@ -120,10 +110,7 @@ def _grown(
             row = float(next(rows))
         else:
             options = following.get(words, {end: 1.0})
-            below = [
-                grow((*words, word), float(q), here, log + math.log(q))
-                for word, q in options.items()
-            ]
+            below = [grow((*words, word), float(q), here, log + math.log(q)) for word, q in options.items()]
             row = (below[0] + below[-1]) / 2
         nodes[here]["row"] = round(row, 4)
         return row

@@ -14,12 +14,7 @@ _ROOM = 6
 
 
 def cache(
-    q: Tensor | ArrayLike,
-    k: Tensor | ArrayLike,
-    v: Tensor | ArrayLike,
-    tokens: Sequence[str],
-    *,
-    written: int = 3,
+    q: Tensor | ArrayLike, k: Tensor | ArrayLike, v: Tensor | ArrayLike, tokens: Sequence[str], *, written: int = 3
 ) -> Explorable:
     """Append tokens to a cache and truncate it, and show which rows are computed and which are read.
 
@@ -50,9 +45,7 @@ def cache(
     for what, part in (("q", q), ("k", k), ("v", v)):
         table = as_numbers(part)
         if table.shape != (len(tokens), 2):
-            raise ValueError(
-                f"{what} of shape {table.shape} must be two numbers for each of the {len(tokens)} tokens"
-            )
+            raise ValueError(f"{what} of shape {table.shape} must be two numbers for each of the {len(tokens)} tokens")
         tables.append(np.array(rounded(table)))
     if not 2 <= written < min(len(tokens), _ROOM):
         raise ValueError(
@@ -67,10 +60,7 @@ def cache(
     def listed(row: np.ndarray, digits: int = 4) -> str:
         return " ".join(f"{x:.{digits}f}" for x in row + 0.0)
 
-    lines = [
-        f"{i} {tokens[i]:8} key {listed(keys[i])}, value {listed(values[i])}"
-        for i in range(written)
-    ]
+    lines = [f"{i} {tokens[i]:8} key {listed(keys[i])}, value {listed(values[i])}" for i in range(written)]
     again = written * (written + 1) // 2
     lines.append(f"output of {tokens[written - 1]}: {listed(out, 3)}")
     lines.append(f"rows of keys computed: {written} with the cache, {again} without")
@@ -101,12 +91,8 @@ def cache(
             sheet.text(40, y + 12, short(tokens[i]), anchor="start")
         for x, kind, table in ((150, "key", keys), (295, "value", values)):
             said = [f"{a:.2f}".replace("-", "−") for a in table[i] + 0.0] if filled else []
-            sheet.labelled(
-                x, y, 130, 23, kind if filled else "unlit", ", ".join(said), size=13
-            )
-    drawing = sheet.finish(
-        f"A cache with room for {_ROOM} tokens, of which {written} are filled", lines
-    )
+            sheet.labelled(x, y, 130, 23, kind if filled else "unlit", ", ".join(said), size=13)
+    drawing = sheet.finish(f"A cache with room for {_ROOM} tokens, of which {written} are filled", lines)
     return Explorable(
         "cache",
         drawing,

@@ -43,12 +43,8 @@ def decoder(record: dict[str, Any] | None = None) -> Explorable:
     record = load("dates") if record is None else record
     texts = [text for text, _ in record["texts"]]
     nets = list(record["written"])
-    check_steps(
-        record, [record["weights"], *record["written"].values(), *record["exact"].values()]
-    )
-    for rows, written in zip(
-        record["weights"], record["written"]["attention"], strict=True
-    ):
+    check_steps(record, [record["weights"], *record["written"].values(), *record["exact"].values()])
+    for rows, written in zip(record["weights"], record["written"]["attention"], strict=True):
         for text, row, answer in zip(texts, rows, written, strict=True):
             if unpack(row).shape != (len(answer), len(text)):
                 raise ValueError(
@@ -56,18 +52,12 @@ def decoder(record: dict[str, Any] | None = None) -> Explorable:
                     f"and a column for each of {text!r}"
                 )
     shown = texts.index(_SHOWN) if _SHOWN in texts else 0
-    weights, written = (
-        unpack(record["weights"][-1][shown]),
-        record["written"]["attention"][-1][shown],
-    )
+    weights, written = (unpack(record["weights"][-1][shown]), record["written"]["attention"][-1][shown])
     lines = [as_table(weights, list(written), list(texts[shown]), 2, None)]
     for i, (text, answer) in enumerate(record["texts"]):
         lines.append(f"{text} is {answer}")
         for net in nets:
-            said = [
-                f"{step} {row[i]}"
-                for step, row in zip(record["steps"], record["written"][net], strict=True)
-            ]
+            said = [f"{step} {row[i]}" for step, row in zip(record["steps"], record["written"][net], strict=True)]
             lines.append(f"  {net}: {', '.join(said)}")
     wide, high, left, top = 19.0, 15.0, 34.0, 40.0
     sheet = Canvas(top + len(written) * high + 14)

@@ -31,18 +31,11 @@ def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
     """
     queries, keys = as_numbers(q), as_numbers(k)
     if queries.ndim != 2 or keys.ndim != 2 or queries.shape[1] != keys.shape[1]:
-        raise ValueError(
-            f"q of shape {queries.shape} and k of shape {keys.shape} must be (T, D) and (S, D)"
-        )
+        raise ValueError(f"q of shape {queries.shape} and k of shape {keys.shape} must be (T, D) and (S, D)")
     T, D, S = *queries.shape, len(keys)
     if not (2 <= T < S <= 5 and D <= 4):
-        raise ValueError(
-            f"T ({T}) must be below S ({S}), from 2 to 5, and D ({D}) at most 4, to be read at once"
-        )
-    tables = [
-        _plain(table)
-        for table in (queries, keys, np.array(rounded(queries)) @ np.array(rounded(keys)).T)
-    ]
+        raise ValueError(f"T ({T}) must be below S ({S}), from 2 to 5, and D ({D}) at most 4, to be read at once")
+    tables = [_plain(table) for table in (queries, keys, np.array(rounded(queries)) @ np.array(rounded(keys)).T)]
     lines = [f"q {json.dumps(tables[0])}, k {json.dumps(tables[1])}", json.dumps(tables[2])]
     guess = Guess(
         'Somebody writes `torch.einsum("td,td->t", q, k)`, where the letters of k should be `sd`. There are '

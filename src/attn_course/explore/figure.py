@@ -35,9 +35,7 @@ class Explorable:
         self.text = f"{drawing.text}\n{guess}"
         alt = drawing.text.split("\n")[0]
         size = re.search(r'width="(\S+)" height="(\S+)"', drawing.svg)
-        address = "data:image/svg+xml;charset=utf-8," + quote(
-            drawing.svg.replace('"', "'"), safe=" '()*+,/:;=!$@?"
-        )
+        address = "data:image/svg+xml;charset=utf-8," + quote(drawing.svg.replace('"', "'"), safe=" '()*+,/:;=!$@?")
         width, height = (round(float(part)) for part in size.groups())
         module = f"explore/{kind}.js"
         record = {"id": f"explore-{kind}", "name": alt, **guess.record(), **data}
@@ -53,14 +51,8 @@ class Explorable:
     def _repr_html_(self) -> str:
         return self.html
 
-    def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
-    ) -> tuple[dict[str, str], dict[str, Any]]:
-        return {
-            "text/html": self.html,
-            "image/svg+xml": self.drawing.svg,
-            "text/plain": self.text,
-        }, {}
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+        return {"text/html": self.html, "image/svg+xml": self.drawing.svg, "text/plain": self.text}, {}
 
     def save(self, path: str | Path) -> None:
         """Write the figure to an HTML file that opens without a server."""
@@ -71,24 +63,13 @@ class Explorable:
 class Guess:
     """A multiple-choice question about a figure, with its explanation."""
 
-    def __init__(
-        self, question: str, options: Sequence[str], right: int, task: str, answer: str
-    ) -> None:
+    def __init__(self, question: str, options: Sequence[str], right: int, task: str, answer: str) -> None:
         self.question, self.options, self.right = question, list(options), right
         self.task, self.answer = task, answer
 
     def __str__(self) -> str:
-        options = [
-            f"  ({letter}) {option}"
-            for letter, option in zip("abcdef", self.options, strict=False)
-        ]
-        return "\n".join(
-            [
-                f"Guess first. {self.question}",
-                *options,
-                f"Answer: ({'abcdef'[self.right]}) {self.answer}",
-            ]
-        )
+        options = [f"  ({letter}) {option}" for letter, option in zip("abcdef", self.options, strict=False)]
+        return "\n".join([f"Guess first. {self.question}", *options, f"Answer: ({'abcdef'[self.right]}) {self.answer}"])
 
     def record(self) -> dict[str, Any]:
         """Return the question, the options, the number of the right option, the task and the answer for the script."""

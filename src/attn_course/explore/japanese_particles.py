@@ -40,9 +40,7 @@ def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
     """
     record = load("orders") if record is None else record
     check_steps(record, [record["weights"], record["written"], record["exact"]])
-    texts = [
-        text.split() for sentence in record["sentences"] for text in sentence["japanese"]
-    ]
+    texts = [text.split() for sentence in record["sentences"] for text in sentence["japanese"]]
     for step, rows in zip(record["steps"], record["weights"], strict=True):
         for text, row in zip(texts, rows, strict=True):
             if unpack(row).shape[1] != len(text):
@@ -50,20 +48,14 @@ def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
                     f"weights of shape {unpack(row).shape} at step {step} must have a column for each word of "
                     f"{' '.join(text)}"
                 )
-    weights, written = (
-        unpack(record["weights"][-1][0]),
-        [*record["written"][-1][0].split(), "<eos>"],
-    )
+    weights, written = (unpack(record["weights"][-1][0]), [*record["written"][-1][0].split(), "<eos>"])
     lines = [as_table(weights, written[: len(weights)], texts[0], 2, None)]
     lines += [
         f"step {step}: right {first:.4f} {_ORDERS[0]}, {second:.4f} {_ORDERS[1]}"
         for step, (first, second) in zip(record["steps"], record["exact"], strict=True)
     ]
     for i, text in enumerate(texts):
-        said = ", ".join(
-            f"{step} {row[i]}"
-            for step, row in zip(record["steps"], record["written"], strict=True)
-        )
+        said = ", ".join(f"{step} {row[i]}" for step, row in zip(record["steps"], record["written"], strict=True))
         lines.append(f"{' '.join(text)} is {record['sentences'][i // 2]['right']}: {said}")
     wide, high, left, top = 58.0, 26.0, 90.0, 44.0
     sheet = Canvas(top + len(weights) * high + 14)

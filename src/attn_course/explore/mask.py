@@ -29,11 +29,7 @@ _GUESS = Guess(
 )
 
 
-def mask(
-    scores: Tensor | ArrayLike,
-    tokens: Sequence[str],
-    start: Tensor | ArrayLike | None = None,
-) -> Explorable:
+def mask(scores: Tensor | ArrayLike, tokens: Sequence[str], start: Tensor | ArrayLike | None = None) -> Explorable:
     """Paint a mask, apply it before or after the softmax, and show which keys affect which outputs.
 
     The figure addresses two misconceptions: that a weight of zero means no leak, and that True means hidden. The
@@ -55,60 +51,29 @@ def mask(
     tokens = on_one_line(tokens)
     size = len(tokens)
     if table.shape != (size, size):
-        raise ValueError(
-            f"scores of shape {table.shape} must be one row and one column for each of the {size} tokens"
-        )
+        raise ValueError(f"scores of shape {table.shape} must be one row and one column for each of the {size} tokens")
     if not 2 <= size <= 8:
         raise ValueError(f"tokens ({size}) must be 2 to 8, so that a finger can hit a cell")
     table = np.array(rounded(table))
     allowed = np.tri(size, dtype=bool) if start is None else as_mask(start, table.shape)
     hidden = np.where(allowed, table, -np.inf)
-    powers = np.where(
-        allowed, np.exp(table - np.where(allowed.any(1), hidden.max(1), 0.0)[:, None]), 0.0
-    )
+    powers = np.where(allowed, np.exp(table - np.where(allowed.any(1), hidden.max(1), 0.0)[:, None]), 0.0)
     total = powers.sum(1, keepdims=True)
     weights = powers / np.where(total == 0, 1.0, total)
     numbers = as_table(weights, tokens, tokens, 4, allowed)
 
     cell, left, top = 22, 60, 72
     sheet = Canvas(top + size * cell + 14)
-    for x, title in (
-        (left, "mask: filled is True"),
-        (left + 200, "weights: a darker cell is more"),
-    ):
+    for x, title in ((left, "mask: filled is True"), (left + 200, "weights: a darker cell is more")):
         sheet.text(x, 14, title, anchor="start", kind="quiet", size=12)
     for x in (left, left + 200):
         for i, token in enumerate(tokens):
-            sheet.text(
-                x + cell * (i + 0.5),
-                top - 5,
-                short(token, 7),
-                anchor="start",
-                size=11,
-                upright=False,
-            )
-            sheet.text(
-                x - 5, top + cell * (i + 0.5), short(token, 8), anchor="end", size=11
-            )
+            sheet.text(x + cell * (i + 0.5), top - 5, short(token, 7), anchor="start", size=11, upright=False)
+            sheet.text(x - 5, top + cell * (i + 0.5), short(token, 8), anchor="end", size=11)
     sheet.cells(allowed, left, top, (cell, cell))
-    sheet.table(
-        left + 200,
-        top,
-        size,
-        size,
-        "weights",
-        cell=(cell, cell),
-        shades=np.round(weights, 2),
-    )
+    sheet.table(left + 200, top, size, size, "weights", cell=(cell, cell), shades=np.round(weights, 2))
     assert left + 200 + 8 * cell <= WIDTH
-    drawing = sheet.finish(
-        "A mask to paint, and the weights that it leaves", numbers.split("\n")
-    )
+    drawing = sheet.finish("A mask to paint, and the weights that it leaves", numbers.split("\n"))
     return Explorable(
-        "mask",
-        drawing,
-        _GUESS,
-        tokens=list(tokens),
-        scores=table.tolist(),
-        mask=allowed.astype(int).ravel().tolist(),
+        "mask", drawing, _GUESS, tokens=list(tokens), scores=table.tolist(), mask=allowed.astype(int).ravel().tolist()
     )

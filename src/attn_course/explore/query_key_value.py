@@ -63,18 +63,12 @@ def query_key_value(
     *tokens, name = on_one_line([*tokens, name])
     size = len(tokens)
     if q.shape != (2,):
-        raise ValueError(
-            f"query of shape {q.shape} must be one vector of two numbers, to be drawn as an arrow"
-        )
+        raise ValueError(f"query of shape {q.shape} must be one vector of two numbers, to be drawn as an arrow")
     for what, table in (("keys", k), ("values", v)):
         if table.shape != (size, 2):
-            raise ValueError(
-                f"{what} of shape {table.shape} must be two numbers for each of the {size} tokens"
-            )
+            raise ValueError(f"{what} of shape {table.shape} must be two numbers for each of the {size} tokens")
     if not 2 <= size <= 24:
-        raise ValueError(
-            f"tokens ({size}) must be 2 to 24, to share the weight and be drawn"
-        )
+        raise ValueError(f"tokens ({size}) must be 2 to 24, to share the weight and be drawn")
     q, k, v = (np.array(rounded(part)) for part in (q, k, v))
     scores = k @ q / math.sqrt(2)
     powers = np.exp(scores - scores.max())
@@ -103,14 +97,10 @@ def _around(numbers: np.ndarray) -> tuple[float, float]:
     """Return an axis range around the numbers, with a margin of half their range, in steps of 0.2."""
     low, high = float(numbers.min()), float(numbers.max())
     room = 0.5 * (high - low) or 1.0
-    return round(math.floor((low - room) / 0.2) * 0.2, 1), round(
-        math.ceil((high + room) / 0.2) * 0.2, 1
-    )
+    return round(math.floor((low - room) / 0.2) * 0.2, 1), round(math.ceil((high + room) / 0.2) * 0.2, 1)
 
 
-def _still(
-    q, k, v, weights, context, boxes, tokens, name: str, lines: list[str]
-) -> Drawing:
+def _still(q, k, v, weights, context, boxes, tokens, name: str, lines: list[str]) -> Drawing:
     """Draw the two planes, and the weights as numbers between them."""
     side, top = 160, 30
     sheet = Canvas(top + side + 22)
@@ -120,10 +110,7 @@ def _still(
 
     def place(left: float, box: list[float], point: np.ndarray) -> tuple[float, float]:
         x0, x1, y0, y1 = box
-        x, y = (
-            left + side * (point[0] - x0) / (x1 - x0),
-            top + side * (y1 - point[1]) / (y1 - y0),
-        )
+        x, y = (left + side * (point[0] - x0) / (x1 - x0), top + side * (y1 - point[1]) / (y1 - y0))
         return round(float(x), 1), round(float(y), 1)
 
     lefts = (10, WIDTH - 10 - side)
@@ -156,6 +143,4 @@ def _still(
     x, y = place(lefts[1], boxes[1], context)
     sheet.line((x - 5, y - 5), (x + 5, y + 5), kind="mark", width=2.5)
     sheet.line((x - 5, y + 5), (x + 5, y - 5), kind="mark", width=2.5)
-    return sheet.finish(
-        f"Scores, weights and context of {name}, as they are at first", lines
-    )
+    return sheet.finish(f"Scores, weights and context of {name}, as they are at first", lines)

@@ -36,16 +36,10 @@ def unpack(rows: list[str]) -> np.ndarray:
     for row in rows:
         parts = re.findall(r"\d\d|[.#]", row)
         if "".join(parts) != row:
-            raise ValueError(
-                f"a row of weights must be made of two digits, points and #, not {row!r}"
-            )
-        table.append(
-            [values.get(part, int(part) / 100 if part.isdigit() else 0) for part in parts]
-        )
+            raise ValueError(f"a row of weights must be made of two digits, points and #, not {row!r}")
+        table.append([values.get(part, int(part) / 100 if part.isdigit() else 0) for part in parts])
     if len({len(row) for row in table}) != 1:
-        raise ValueError(
-            f"rows of weights must be equally long, not {[len(row) for row in table]}"
-        )
+        raise ValueError(f"rows of weights must be equally long, not {[len(row) for row in table]}")
     return np.array(table)
 
 
@@ -56,14 +50,10 @@ def check_steps(record: dict[str, Any], what: list) -> None:
         raise ValueError(f"steps {list(steps)} must be two or more, and rise")
     for part in what:
         if len(part) != len(steps):
-            raise ValueError(
-                f"a record of {len(steps)} steps must hold as many checkpoints, not {len(part)}"
-            )
+            raise ValueError(f"a record of {len(steps)} steps must hold as many checkpoints, not {len(part)}")
 
 
-def draw(
-    sheet: Canvas, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
-) -> None:
+def draw(sheet: Canvas, table: np.ndarray, x: float, y: float, cell: tuple[float, float]) -> None:
     """Draw weights as shades, starting at x and y."""
     sheet.table(x, y, *table.shape, "unlit", cell=cell)
     sheet.shades(table, x, y, cell)

@@ -6,9 +6,7 @@ from attn_course.explore.figure import Explorable, Guess
 from attn_course.plots.svg import WIDTH, Canvas
 
 
-def rotary(
-    head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: int = 1
-) -> Explorable:
+def rotary(head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: int = 1) -> Explorable:
     """Rotate a query and a key by their positions and show that the score depends only on their distance.
 
     The figure addresses two misconceptions: that the score depends on absolute positions, and that the score falls
@@ -31,9 +29,7 @@ def rotary(
         score 0.4614
     """
     if head_dim % 2 or not 2 <= head_dim <= 8:
-        raise ValueError(
-            f"head_dim ({head_dim}) must be 2, 4, 6 or 8: a clock for each pair of columns"
-        )
+        raise ValueError(f"head_dim ({head_dim}) must be 2, 4, 6 or 8: a clock for each pair of columns")
     if not 1.6 <= base <= 10_000:
         raise ValueError(f"base ({base:g}) must be from 1.6 to 10,000")
     if not (0 <= query <= 64 and 0 <= key <= 64):
@@ -78,17 +74,7 @@ def rotary(
         )
         for kind, at, width in (("key", key, 3.0), ("query", query, 2.0)):
             across, up = (0.85 * radius * f(speed * at) for f in (math.cos, math.sin))
-            sheet.arrow(
-                (x, y), (round(x + across, 1), round(y - up, 1)), kind=kind, width=width
-            )
+            sheet.arrow((x, y), (round(x + across, 1), round(y - up, 1)), kind=kind, width=width)
         sheet.text(x, 2 * radius + 46, f"cos {angle:.2f} = {math.cos(angle):.3f}", size=12)
     alt = f"A query at position {query} and a key at position {key}, as hands of {pairs} clocks"
-    return Explorable(
-        "rotary",
-        sheet.finish(alt, lines),
-        guess,
-        pairs=pairs,
-        base=base,
-        query=query,
-        key=key,
-    )
+    return Explorable("rotary", sheet.finish(alt, lines), guess, pairs=pairs, base=base, query=query, key=key)

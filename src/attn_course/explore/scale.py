@@ -43,15 +43,11 @@ def scale(scores: Tensor | ArrayLike) -> Explorable:
     """
     table = as_numbers(scores)
     if table.ndim != 2 or not (2 <= len(table) <= 100 and 2 <= table.shape[1] <= 8):
-        raise ValueError(
-            f"scores of shape {table.shape} must be a table of 2 to 100 rows and 2 to 8 columns"
-        )
+        raise ValueError(f"scores of shape {table.shape} must be a table of 2 to 100 rows and 2 to 8 columns")
     table = np.array(rounded(table, 2))
     powers = np.exp(table - table.max(1, keepdims=True))
     largest = (powers / powers.sum(1, keepdims=True)).max(1)
-    lines = [
-        f"mean {largest.mean():.4f}, above 0.99: {int((largest > 0.99).sum())} of {len(table)}"
-    ]
+    lines = [f"mean {largest.mean():.4f}, above 0.99: {int((largest > 0.99).sum())} of {len(table)}"]
     sheet = Canvas(150)
     counts = np.histogram(largest, bins=20, range=(0, 1))[0]
     for i, count in enumerate(counts.tolist()):
@@ -59,13 +55,7 @@ def scale(scores: Tensor | ArrayLike) -> Explorable:
             high = round(96 * count / len(table), 1)
             sheet.box(50 + 17 * i, 116 - high, 15, high, "weights")
     sheet.line((48, 116), (WIDTH - 50, 116), kind="wire")
-    for x, words in (
-        (48, "0"),
-        (WIDTH / 2, "largest weight of the row, at width 64 and scaled"),
-        (WIDTH - 50, "1"),
-    ):
+    for x, words in ((48, "0"), (WIDTH / 2, "largest weight of the row, at width 64 and scaled"), (WIDTH - 50, "1")):
         sheet.text(x, 134, words, kind="quiet", size=12)
-    drawing = sheet.finish(
-        f"The largest weight of {len(table)} rows, at width 64 and scaled", lines
-    )
+    drawing = sheet.finish(f"The largest weight of {len(table)} rows, at width 64 and scaled", lines)
     return Explorable("scale", drawing, _GUESS, rows=table.tolist())

@@ -24,9 +24,7 @@ def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
         'weight of dog 0.00: answer 12.00, off by 3.00 and 0.00'
     """
     if len(words) != 2 or len(speeds) != 2 or speeds[0] == speeds[1]:
-        raise ValueError(
-            f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers"
-        )
+        raise ValueError(f"words {list(words)} and speeds {list(speeds)} must be two words with two different numbers")
     words = on_one_line(words)
     a, b = map(float, speeds)
     apart = abs(a - b)
@@ -34,9 +32,7 @@ def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         answer = share * a + (1 - share) * b
         errors = f"{abs(answer - a):.2f} and {abs(answer - b):.2f}"
-        lines.append(
-            f"weight of {words[0]} {share:.2f}: answer {answer:.2f}, off by {errors}"
-        )
+        lines.append(f"weight of {words[0]} {share:.2f}: answer {answer:.2f}, off by {errors}")
     mean = f"w * {a:g} + (1 - w) * {b:g}"
     guess = Guess(
         f"One head answers both questions with one average. Which weight of {words[0]} makes the sum of its two errors "

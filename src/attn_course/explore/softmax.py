@@ -27,11 +27,7 @@ _GUESS = Guess(
 )
 
 
-def softmax(
-    scores: Tensor | ArrayLike,
-    tokens: Sequence[str],
-    values: Tensor | ArrayLike | None = None,
-) -> Explorable:
+def softmax(scores: Tensor | ArrayLike, tokens: Sequence[str], values: Tensor | ArrayLike | None = None) -> Explorable:
     """Change scores, temperature and shift, and compare the weights with a softmax that does not subtract the
     maximum.
 
@@ -58,9 +54,7 @@ def softmax(
     if size > 24:
         raise ValueError(f"tokens ({size}) must be at most 24, to be drawn")
     if row.shape != (size,):
-        raise ValueError(
-            f"scores of shape {row.shape} must be one for each of the {size} tokens"
-        )
+        raise ValueError(f"scores of shape {row.shape} must be one for each of the {size} tokens")
     if not np.isfinite(row).all():
         raise ValueError(f"scores {rounded(row)} must be finite, to be moved")
     row = np.array(rounded(row))
@@ -70,19 +64,12 @@ def softmax(
     if values is not None:
         table = as_numbers(values)
         if table.ndim != 2 or len(table) != size:
-            raise ValueError(
-                f"values of shape {table.shape} must be a row for each of the {size} tokens"
-            )
+            raise ValueError(f"values of shape {table.shape} must be a row for each of the {size} tokens")
         more["values"] = rounded(table)
-    lines = [
-        f"{token:8} score {s:.4f}, weight {w:.4f}"
-        for token, s, w in zip(tokens, row, weights, strict=True)
-    ]
+    lines = [f"{token:8} score {s:.4f}, weight {w:.4f}" for token, s, w in zip(tokens, row, weights, strict=True)]
     sheet = Canvas(30 + 24 * size)
     for x, title in ((150, "score"), (190, "weight")):
-        sheet.text(
-            x, 14, title, anchor="end" if x == 150 else "start", kind="quiet", size=12
-        )
+        sheet.text(x, 14, title, anchor="end" if x == 150 else "start", kind="quiet", size=12)
     for i, (token, s, w) in enumerate(zip(tokens, row, weights, strict=True)):
         y = 38 + 24 * i
         sheet.text(80, y, short(token), anchor="end")
@@ -90,6 +77,4 @@ def softmax(
         sheet.box(190, y - 8, round(170 * w + 0.05, 1), 16, "weights")
         sheet.text(196 + 170 * round(w, 3), y, f"{w:.4f}", anchor="start", size=12)
     drawing = sheet.finish("Scores and weights, as they are at first", lines)
-    return Explorable(
-        "softmax", drawing, _GUESS, tokens=list(tokens), scores=row.tolist(), **more
-    )
+    return Explorable("softmax", drawing, _GUESS, tokens=list(tokens), scores=row.tolist(), **more)

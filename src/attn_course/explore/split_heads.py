@@ -30,9 +30,7 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
     T, H, D = num_tokens, num_heads, head_dim
     if not (2 <= T <= 5 and 2 <= H <= 4 and 1 <= D <= 4 and H * D <= 9):
         sizes = f"num_tokens ({T}), num_heads ({H}) and head_dim ({D})"
-        raise ValueError(
-            f"{sizes} must be 2 to 5, 2 to 4 and 1 to 4, with at most 9 columns, to be seen at once"
-        )
+        raise ValueError(f"{sizes} must be 2 to 5, 2 to 4 and 1 to 4, with at most 9 columns, to be seen at once")
     wide = [[10 * t + c for c in range(H * D)] for t in range(T)]
     flat = [n for row in wide for n in row]
     place = (H - 1) * T * D  # of the first number that view puts into the last head
@@ -65,20 +63,13 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
         for t in range(T):
             for d in range(D):
                 sheet.labelled(
-                    left + (h * D + d) * cell,
-                    30 + t * cell,
-                    cell - 3,
-                    cell - 3,
-                    f"head{h}",
-                    str(wide[t][h * D + d]),
+                    left + (h * D + d) * cell, 30 + t * cell, cell - 3, cell - 3, f"head{h}", str(wide[t][h * D + d])
                 )
     for t in range(T):
         sheet.text(left - 8, 30 + (t + 0.45) * cell, f"position {t}", anchor="end", size=12)
     lines = [f"wide: {_listed(wide)}"]
     for h in range(H):
-        lines.append(
-            f"cut and transposed, head {h}: {_listed([row[h * D : (h + 1) * D] for row in wide])}"
-        )
+        lines.append(f"cut and transposed, head {h}: {_listed([row[h * D : (h + 1) * D] for row in wide])}")
     for h in range(H):
         rows = [flat[start : start + D] for start in range(h * T * D, (h + 1) * T * D, D)]
         lines.append(f"view, head {h}: {_listed(rows)}")
@@ -87,16 +78,9 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
         for place, n in enumerate(flat[h * T * D : (h + 1) * T * D]):
             owner = n % 10 // D
             sheet.labelled(
-                start + place % D * cell,
-                low + place // D * cell,
-                cell - 3,
-                cell - 3,
-                f"head{owner}",
-                str(n),
+                start + place % D * cell, low + place // D * cell, cell - 3, cell - 3, f"head{owner}", str(n)
             )
-    drawing = sheet.finish(
-        f"A wide table ({T}, {H * D}), to be split into {H} heads", lines
-    )
+    drawing = sheet.finish(f"A wide table ({T}, {H * D}), to be split into {H} heads", lines)
     return Explorable("split_heads", drawing, guess, T=T, H=H, D=D)
 
 

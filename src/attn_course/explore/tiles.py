@@ -35,9 +35,7 @@ _GUESS = Guess(
 )
 
 
-def tiles(
-    powers: Tensor | ArrayLike | None = None, values: Tensor | ArrayLike | None = None
-) -> Explorable:
+def tiles(powers: Tensor | ArrayLike | None = None, values: Tensor | ArrayLike | None = None) -> Explorable:
     """Read a table of scores tile by tile, and show the running maximum, sum and average of each query.
 
     The figure addresses two misconceptions: that a softmax needs its whole row at once, and that attention in tiles
@@ -60,17 +58,13 @@ def tiles(
     table = as_numbers(_POWERS if powers is None else powers)
     row = as_numbers(_VALUES if values is None else values)
     if table.ndim != 2 or not (2 <= table.shape[0] <= 6 and 2 <= table.shape[1] <= 8):
-        raise ValueError(
-            f"powers of shape {table.shape} must be a table of 2 to 6 queries and 2 to 8 keys"
-        )
+        raise ValueError(f"powers of shape {table.shape} must be a table of 2 to 6 queries and 2 to 8 keys")
     if not (np.isfinite(table).all() and (table > 0).all()):
         raise ValueError(
             f"powers from {table.min():g} to {table.max():g} must be above 0 and finite, as an exponential is"
         )
     if row.shape != table.shape[1:]:
-        raise ValueError(
-            f"values of shape {row.shape} must be one for each of the {table.shape[1]} keys"
-        )
+        raise ValueError(f"values of shape {row.shape} must be one for each of the {table.shape[1]} keys")
     table, row = np.array(rounded(table)), np.array(rounded(row))
     T, S = table.shape
     maximum = table.max(1)
@@ -94,17 +88,7 @@ def tiles(
         sheet.text(left - 8, y + 12, f"query {t}", anchor="end", size=12)
         for s in range(S):
             kind = "weights" if (t // 2 + s // 2) % 2 == 0 else "scores"
-            sheet.labelled(
-                left + s * cell[0], y, cell[0], cell[1], kind, f"{table[t, s]:g}", corner=0
-            )
-        sheet.text(
-            left + S * cell[0] + 52, y + 12, f"{weighted_sum[t] / total[t]:.3f}", size=13
-        )
+            sheet.labelled(left + s * cell[0], y, cell[0], cell[1], kind, f"{table[t, s]:g}", corner=0)
+        sheet.text(left + S * cell[0] + 52, y + 12, f"{weighted_sum[t] / total[t]:.3f}", size=13)
     alt = f"A table of the exponentials of {T} by {S} scores, to be read in tiles"
-    return Explorable(
-        "tiles",
-        sheet.finish(alt, lines),
-        _GUESS,
-        powers=table.tolist(),
-        values=row.tolist(),
-    )
+    return Explorable("tiles", sheet.finish(alt, lines), _GUESS, powers=table.tolist(), values=row.tolist())

@@ -69,6 +69,4 @@ def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
             sheet.labelled(120 + 70 * c, y, 66, 23, "context", f"{number:.3f}", size=13)
     count = ("", "", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight")[size]
     alt = f"{count} words in an order that can be changed, and their context vectors"
-    return Explorable(
-        "word_order", sheet.finish(alt, lines), guess, tokens=list(tokens), x=table.tolist()
-    )
+    return Explorable("word_order", sheet.finish(alt, lines), guess, tokens=list(tokens), x=table.tolist())

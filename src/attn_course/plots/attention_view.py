@@ -66,9 +66,7 @@ class AttentionView:
     def _repr_html_(self) -> str:
         return self.html
 
-    def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
-    ) -> tuple[dict[str, str], dict[str, Any]]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         data, metadata = self._first()._repr_mimebundle_()
         return {"text/html": self.html, **data, "text/plain": self.text}, metadata
 
@@ -139,27 +137,20 @@ def attention_view(
         b  0.0  1.0
     """
     if precision not in (1, 2, 3, 4):
-        raise ValueError(
-            f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point"
-        )
+        raise ValueError(f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point")
     grids, names, layers = _stacked(weights, names, layers)
     given = grids.shape
     check_length(grids.shape)
     allowed = as_mask(mask, grids.shape)
     (label,) = on_one_line([label])
     _check_weights(grids, allowed, label)
-    queries, keys = (
-        [_visible(token) for token in tokens]
-        for tokens in as_tokens(grids.shape[-2:], queries, keys)
-    )
+    queries, keys = ([_visible(token) for token in tokens] for tokens in as_tokens(grids.shape[-2:], queries, keys))
     if grids.ndim < 4:
         layers = ["layer 1"]
     if names is None:
         names = [f"head {i + 1}" for i in range(1 if grids.ndim == 2 else grids.shape[-3])]
     grids = grids.reshape(len(layers), len(names), *grids.shape[-2:])
-    allowed = (
-        np.ones(grids.shape, bool) if allowed is None else allowed.reshape(grids.shape)
-    )
+    allowed = np.ones(grids.shape, bool) if allowed is None else allowed.reshape(grids.shape)
 
     heads = [
         ", ".join([layer] * (len(layers) > 1) + [name] * (len(names) * len(layers) > 1))
@@ -174,13 +165,9 @@ def attention_view(
         return heatmap(first[0], queries, keys, mask=first[1], label=label)
 
     parts = _parts(q, k, v, grids, allowed, given)
-    still = still_image(
-        *first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0]
-    )
+    still = still_image(*first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0])
     if first[0].size > _MOST_CELLS:
-        picture, text = _too_large(
-            still, f"{label}: queries down, keys across", grids.shape
-        )
+        picture, text = _too_large(still, f"{label}: queries down, keys across", grids.shape)
         return AttentionView(picture, text, draw_first)
     data = {
         "name": alt,
@@ -215,19 +202,11 @@ def _stacked(
         parts = [as_numbers(part) for part in parts]
         shapes = list(dict.fromkeys(part.shape for part in parts))
         if len(shapes) > 1:
-            raise ValueError(
-                f"weights of shapes {shapes[0]} and {shapes[1]} must have one shape to share their tokens"
-            )
+            raise ValueError(f"weights of shapes {shapes[0]} and {shapes[1]} must have one shape to share their tokens")
     grids = as_numbers(parts)
     if grids.ndim not in (2, 3, 4):
-        hint = (
-            "; take one sentence of the batch, for instance weights[:, 0]"
-            if grids.ndim == 5
-            else ""
-        )
-        raise ValueError(
-            f"weights of shape {grids.shape} must have axes (T, S), (H, T, S) or (L, H, T, S){hint}"
-        )
+        hint = "; take one sentence of the batch, for instance weights[:, 0]" if grids.ndim == 5 else ""
+        raise ValueError(f"weights of shape {grids.shape} must have axes (T, S), (H, T, S) or (L, H, T, S){hint}")
     if 0 in grids.shape:
         raise ValueError(f"weights of shape {grids.shape} has nothing to draw")
     if named is not None and grids.ndim == 4 and layers is None:
@@ -249,21 +228,14 @@ def _stacked(
         size = grids.shape[-axes] if grids.ndim >= axes else 0
         if len(given) != size:
             of = "heads" if axes == 3 else "layers"
-            raise ValueError(
-                f"{what} ({len(given)}) must match the {of} ({size}); weights has shape {grids.shape}"
-            )
-    return grids, *(
-        None if given is None else [_visible(str(name)) for name in given]
-        for given in (names, layers)
-    )
+            raise ValueError(f"{what} ({len(given)}) must match the {of} ({size}); weights has shape {grids.shape}")
+    return grids, *(None if given is None else [_visible(str(name)) for name in given] for given in (names, layers))
 
 
 def _check_weights(grids: np.ndarray, allowed: np.ndarray | None, label: str) -> None:
     drawn = np.ones(grids.shape, bool) if allowed is None else allowed
     if nan := np.argwhere(np.isnan(grids) & drawn).tolist():
-        raise ValueError(
-            f"{label} {nan[0]} is NaN: a softmax over a row of -inf? Hide it by mask, or see heatmap"
-        )
+        raise ValueError(f"{label} {nan[0]} is NaN: a softmax over a row of -inf? Hide it by mask, or see heatmap")
     low, high = (f(grids, where=drawn, initial=0.0) for f in (np.min, np.max))
     if low < -1e-3 or high > 1 + 1e-3:
         raise ValueError(
@@ -286,19 +258,13 @@ def _parts(
     if q is None or k is None:
         raise ValueError("q and k must be handed in together: a score needs both")
     packed, arrays = {}, {}
-    for name, vectors, size in (
-        ("q", q, given[-2]),
-        ("k", k, given[-1]),
-        ("v", v, given[-1]),
-    ):
+    for name, vectors, size in (("q", q, given[-2]), ("k", k, given[-1]), ("v", v, given[-1])):
         if vectors is None:
             continue
         array = as_numbers(vectors)
         if array.ndim != len(given) or array.shape[:-1] != (*given[:-2], size):
             axes = ", ".join(map(str, (*given[:-2], size)))
-            raise ValueError(
-                f"{name} of shape {array.shape} must be ({axes}, D): the weights' axes, of shape {given}"
-            )
+            raise ValueError(f"{name} of shape {array.shape} must be ({axes}, D): the weights' axes, of shape {given}")
         arrays[name] = array.reshape(-1, *array.shape[-2:])
         numbers = " ".join(fixed(number, 3) for number in array.ravel())
         packed[name] = {"width": array.shape[-1], "numbers": numbers}
@@ -313,15 +279,9 @@ def _parts(
         )
     scores = arrays["q"] @ arrays["k"].swapaxes(1, 2) / math.sqrt(arrays["q"].shape[-1])
     seen = allowed.reshape(scores.shape)
-    powers = np.where(
-        seen,
-        np.exp(scores - scores.max(-1, keepdims=True, where=seen, initial=-math.inf)),
-        0.0,
-    )
+    powers = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True, where=seen, initial=-math.inf)), 0.0)
     sums = powers.sum(-1, keepdims=True)
-    off = np.abs(powers / np.where(sums == 0, 1.0, sums) - grids.reshape(scores.shape))[
-        seen
-    ]
+    off = np.abs(powers / np.where(sums == 0, 1.0, sums) - grids.reshape(scores.shape))[seen]
     if off.size and not off.max() <= _SAME:
         raise ValueError(
             f"softmax(q @ k.mT / √{arrays['q'].shape[-1]}) differs from the weights by up to {off.max():.2f}: hand in "
@@ -338,8 +298,7 @@ def _visible(token: str) -> str:
     right = len(token) - left - len(inside)
     joined = "".join(
         c
-        if c.isprintable()
-        or (c in "\u200c\u200d" and len(token) > 1)  # these join letters and emoji
+        if c.isprintable() or (c in "\u200c\u200d" and len(token) > 1)  # these join letters and emoji
         else sign_of(c)
         for c in inside
     )
@@ -384,11 +343,7 @@ def _text(
     for i, head in enumerate(heads[:shown]):
         index = divmod(i, grids.shape[1])
         hidden = None if allowed[index].all() else allowed[index]
-        lines += [head] * bool(head) + [
-            as_table(grids[index], queries, keys, precision, hidden)
-        ]
+        lines += [head] * bool(head) + [as_table(grids[index], queries, keys, precision, hidden)]
     if len(heads) > shown:
-        lines.append(
-            f"and {len(heads) - shown} more of the same size, to {heads[-1]}; their numbers are in the HTML"
-        )
+        lines.append(f"and {len(heads) - shown} more of the same size, to {heads[-1]}; their numbers are in the HTML")
     return "\n".join(lines)

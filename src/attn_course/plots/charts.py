@@ -76,9 +76,7 @@ def curves(
         raise ValueError("curves needs at least one line")
     for name, values in lines.items():
         if positions.ndim != 1 or values.shape != positions.shape:
-            raise ValueError(
-                f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}"
-            )
+            raise ValueError(f"line {name!r} has shape {values.shape} and must match x, of shape {positions.shape}")
     if not len(positions):
         raise ValueError("curves needs at least one point")
     if len(lines) > _MOST_LINES:
@@ -109,9 +107,7 @@ def curves(
     some = np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
     if precision is None:
         text += "\nlines: " + ", ".join(lines)
-        columns = [
-            [signless_zero(f"{v:.3g}") for v in values[some]] for values in lines.values()
-        ]
+        columns = [[signless_zero(f"{v:.3g}") for v in values[some]] for values in lines.values()]
         columns.insert(0, [f"{v:g}" for v in positions[some]])
         text += f"\n{ONE_RUN}\n" + as_columns([xlabel, *lines], columns)
     else:
@@ -121,10 +117,7 @@ def curves(
         else:
             some = slice(None)
         columns = [[fixed(v, precision) for v in positions[some]]]
-        columns += [
-            [signless_zero(f"{v:{number}}") for v in values[some]]
-            for values in lines.values()
-        ]
+        columns += [[signless_zero(f"{v:{number}}") for v in values[some]] for values in lines.values()]
         text += "\n" + as_columns([xlabel, *lines], columns)
     return Picture(fig, text)
 
@@ -163,9 +156,7 @@ def bars(
         raise ValueError("bars needs at least one series")
     for name, values in series.items():
         if values.shape != (len(labels),):
-            raise ValueError(
-                f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels"
-            )
+            raise ValueError(f"series {name!r} has shape {values.shape} and must match the {len(labels)} labels")
     if not len(labels):
         raise ValueError("bars needs at least one label")
     if len(labels) * len(series) > _MOST_BARS:
@@ -178,13 +169,7 @@ def bars(
         place, width = np.arange(len(labels)), 0.8 / len(series)
         for i, (name, values) in enumerate(series.items()):
             offset = (i - (len(series) - 1) / 2) * width
-            ax.bar(
-                place + offset,
-                values,
-                width * 0.92,
-                label=cut(name, _LONGEST_LABEL),
-                color=COLORS[i % len(COLORS)],
-            )
+            ax.bar(place + offset, values, width * 0.92, label=cut(name, _LONGEST_LABEL), color=COLORS[i % len(COLORS)])
         turned = max(map(width_of, labels)) * 0.09 > (fig.get_figwidth() - 1) / len(labels)
         step = math.ceil(len(labels) / 40)  # of more, some are named
         ax.set_xticks(
@@ -199,19 +184,12 @@ def bars(
         if ylim is not None:
             ax.set_ylim(*ylim)
         if len(series) > 1:
-            legend = fig.legend(
-                loc="outside upper left",
-                ncols=len(series),
-                frameon=False,
-                borderaxespad=0.1,
-            )
+            legend = fig.legend(loc="outside upper left", ncols=len(series), frameon=False, borderaxespad=0.1)
             for text in legend.get_texts():
                 text.set_parse_math(False)
     if precision is None:
         head = f"{ylabel}\nseries: " + ", ".join(series) + f"\n{ONE_RUN}\n"
-        columns = [
-            [signless_zero(f"{v:.3g}") for v in values] for values in series.values()
-        ]
+        columns = [[signless_zero(f"{v:.3g}") for v in values] for values in series.values()]
     else:
         head = f"{ylabel}\n"
         columns = [[fixed(v, precision) for v in values] for values in series.values()]
@@ -224,9 +202,7 @@ def _use_powers(set_scale: Any, axis: Any, limits: Any) -> None:
     low, high = limits()
     if low > 0 and high / low < 2000:
         axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(
-            matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}")
-        )
+        axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 

@@ -12,23 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attn_course.plots.svg import HEADS, NORMAL, WIDTH, Canvas, Drawing, shape, short
-from attn_course.plots.text import (
-    as_mask,
-    as_numbers,
-    as_rows,
-    as_tokens,
-    fixed,
-    on_one_line,
-    width_of,
-)
+from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed, on_one_line, width_of
 
 
 def encoder_decoder(
-    source: Sequence[str],
-    weights: Tensor | ArrayLike | None = None,
-    *,
-    written: str,
-    writes: str,
+    source: Sequence[str], weights: Tensor | ArrayLike | None = None, *, written: str, writes: str
 ) -> Drawing:
     """Draw one step of a decoder, with attention or with one vector: encoder states, context, next character.
 
@@ -48,13 +36,9 @@ def encoder_decoder(
             f"weights of shape {shares.shape} must have the shape ({len(source)},): one for each token of the source"
         )
     if not 1 <= len(source) <= 6:
-        raise ValueError(
-            f"source ({len(source)} tokens) must have 1 to 6 tokens to be drawn"
-        )
+        raise ValueError(f"source ({len(source)} tokens) must have 1 to 6 tokens to be drawn")
     if shares is not None and (shares.min() < 0 or shares.max() > 1):
-        raise ValueError(
-            f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1"
-        )
+        raise ValueError(f"weights run from {shares.min():.4g} to {shares.max():.4g}; shares lie between 0 and 1")
     source = on_one_line(source)
     tokens = [short(token, 4) for token in source]
     sheet = Canvas(338)
@@ -85,19 +69,9 @@ def encoder_decoder(
         edge = middles[0] - half - 7
         sheet.box(edge, 119, middles[-1] + half + 7 - edge, 40, "weights", corner=3)
         for x, share in zip(middles, shares, strict=True):
-            sheet.line(
-                (x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share)
-            )
+            sheet.line((x, 146), (context[0], 214), kind="flow", width=0.6 + 9 * float(share))
         for x, share in zip(middles, shares, strict=True):
-            sheet.table(
-                x - half,
-                126,
-                1,
-                1,
-                "weights",
-                cell=(2 * half, 26),
-                shades=np.array([[share * 0.4]]),
-            )
+            sheet.table(x - half, 126, 1, 1, "weights", cell=(2 * half, 26), shades=np.array([[share * 0.4]]))
             sheet.text(x, 139, fixed(share, 2))
         sheet.text(374, 139, "weights", anchor="start", kind="quiet")
         sheet.labelled(context[0] - 44, 204, 88, 30, "context", "context", size=NORMAL)
@@ -125,9 +99,7 @@ def encoder_decoder(
                 f"the decoder wrote {written!r}; it reads the vector and writes {writes!r}",
             ],
         )
-    listed = ", ".join(
-        f"{token} {fixed(share, 2)}" for token, share in zip(source, shares, strict=True)
-    )
+    listed = ", ".join(f"{token} {fixed(share, 2)}" for token, share in zip(source, shares, strict=True))
     return sheet.finish(
         "An encoder, a decoder, and one step of attention",
         [
@@ -140,11 +112,7 @@ def encoder_decoder(
 
 
 def who_sees_whom(
-    mask: Tensor | ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str] | None = None,
-    *,
-    row: int | None = None,
+    mask: Tensor | ArrayLike, queries: Sequence[str], keys: Sequence[str] | None = None, *, row: int | None = None
 ) -> Drawing:
     """Draw a mask twice: as lines from each query to the keys that it may look at, and as a grid.
 
@@ -171,13 +139,9 @@ def who_sees_whom(
     grid = as_mask(grid, grid.shape)
     queries, keys = as_tokens(grid.shape, queries, keys)
     if max(grid.shape) > 9:
-        raise ValueError(
-            f"mask of shape {grid.shape} must have at most 9 rows and columns to be drawn"
-        )
+        raise ValueError(f"mask of shape {grid.shape} must have at most 9 rows and columns to be drawn")
     if row is not None and not 0 <= row < len(queries):
-        raise ValueError(
-            f"row ({row}) must be one of the {len(queries)} queries, counting from 0"
-        )
+        raise ValueError(f"row ({row}) must be one of the {len(queries)} queries, counting from 0")
     asking, answering = ([short(token, 8) for token in side] for side in (queries, keys))
     high = 24.0
     cell = min(high, 148 / len(keys))
@@ -193,8 +157,7 @@ def who_sees_whom(
     sheet.text(right + 10, head - 16, "queries", anchor="start", kind="quiet")
     looks = np.argwhere(grid).tolist()
     quiet, lit = (
-        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == chosen]
-        for chosen in (False, True)
+        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == chosen] for chosen in (False, True)
     )
     sheet.curves(quiet, kind="hatch", width=1)
     sheet.curves(lit, kind="flow", width=1.3 if row is None else 2.2)
@@ -205,17 +168,13 @@ def who_sees_whom(
         sheet.box(right - 4, at[t] - 4, 8, 8, "query", corner=4)
         sheet.text(right + 10, at[t], query, anchor="start", bold=row == t)
     for s, key in enumerate(answering):
-        sheet.text(
-            grid_left + (s + 0.5) * cell, head - 8, key, anchor="start", upright=False
-        )
+        sheet.text(grid_left + (s + 0.5) * cell, head - 8, key, anchor="start", upright=False)
     sheet.cells(grid, grid_left, down, (cell, high))
     if row is not None:
         sheet.mark(grid_left, at[row] - high / 2, cell * len(keys), high)
     cells = [["#" if allowed else "." for allowed in line] for line in grid]
     table = as_rows(cells, queries, keys).split("\n")
-    return sheet.finish(
-        "Who sees whom: # may attend, . may not; queries down, keys across", table
-    )
+    return sheet.finish("Who sees whom: # may attend, . may not; queries down, keys across", table)
 
 
 def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Drawing:
@@ -250,30 +209,18 @@ def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Draw
     cell, gap, top, bar = 12.0, 18.0, 52.0, 6.0
     tall = B * T * cell + (B - 1) * gap
     middle = top + tall / 2
-    pad, room = (
-        6.0,
-        24.0,
-    )  # in the frames around the tables; room for the name of the query axis
+    pad, room = (6.0, 24.0)  # in the frames around the tables; room for the name of the query axis
     wide = (pad, pad + room, pad + room)  # the frame's room left of its table
     width = S * cell + pad
     between = (WIDTH - 24 - sum(wide) - 3 * width) / 2
     lefts = [12 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
     sheet = Canvas(top + tall + 18)
     sizes = ((B, S), (B, 1, S), (B, T, S))
-    for x, names, size in zip(
-        lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True
-    ):
+    for x, names, size in zip(lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True):
         sheet.text(x + S * cell / 2, 14, names, bold=True)
         sheet.text(x + S * cell / 2, 32, shape(size), kind="quiet")
     for x, before, high in zip(lefts, wide, (B * cell, tall, tall), strict=True):
-        sheet.box(
-            x - before,
-            middle - high / 2 - pad,
-            before + width,
-            high + 2 * pad,
-            "unlit",
-            corner=4,
-        )
+        sheet.box(x - before, middle - high / 2 - pad, before + width, high + 2 * pad, "unlit", corner=4)
     sheet.cells(grid, lefts[0], middle - B * cell / 2, (cell, cell))
     for b, row in enumerate(grid):
         y = top + b * (T * cell + gap)
@@ -298,11 +245,7 @@ def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Draw
 
 
 def split_heads(
-    wide: Tensor | ArrayLike,
-    heads: Tensor | ArrayLike,
-    *,
-    there: str = "split",
-    back: str = "merge",
+    wide: Tensor | ArrayLike, heads: Tensor | ArrayLike, *, there: str = "split", back: str = "merge"
 ) -> Drawing:
     """Draw where the numbers of one wide table go when it is split into heads.
 
@@ -341,9 +284,7 @@ def split_heads(
         )
     owner = {float(table[t, e]): e // width for t, e in np.ndindex(*table.shape)}
     if len(owner) != table.size:
-        raise ValueError(
-            "wide must hold a different number in every place, or nobody can follow them"
-        )
+        raise ValueError("wide must hold a different number in every place, or nobody can follow them")
     if sorted(owner) != sorted(pieces.flatten().tolist()):
         raise ValueError("heads must hold the same numbers as wide")
 
@@ -354,9 +295,7 @@ def split_heads(
     def draw(x: float, numbers: np.ndarray) -> None:
         for (t, e), number in np.ndenumerate(numbers):
             kind = f"head{owner[float(number)]}"
-            sheet.labelled(
-                x + e * cell, top + t * high, cell, high, kind, f"{number:g}", corner=0
-            )
+            sheet.labelled(x + e * cell, top + t * high, cell, high, kind, f"{number:g}", corner=0)
 
     draw(16, table)
     sheet.text(16 + table.shape[1] * cell / 2, top - 18, "all heads", bold=True)
@@ -383,10 +322,7 @@ def split_heads(
 
     return sheet.finish(
         f"A wide table {shape(table.shape)} and its {count} heads {shape(pieces.shape)}",
-        [
-            f"wide: {said(table)}",
-            *[f"head {h}: {said(piece)}" for h, piece in enumerate(pieces)],
-        ],
+        [f"wide: {said(table)}", *[f"head {h}: {said(piece)}" for h, piece in enumerate(pieces)]],
     )
 
 
@@ -421,9 +357,7 @@ def multi_head_layer(x: Tensor | ArrayLike, *, d_model: int, num_heads: int) -> 
         sheet.arrow((x, 98), (x, 129))
         sheet.cards(x - 58, 134, 116, 44, kinds[key], key, apart)
         sheet.arrow((x, 178), (x, 207))
-    sheet.cards(
-        22, 212, 396, 36, "weights", f"attention, once for each of the {num_heads} heads"
-    )
+    sheet.cards(22, 212, 396, 36, "weights", f"attention, once for each of the {num_heads} heads")
     sheet.arrow((centre, 248), (centre, 273))
     sheet.cards(centre - 90, 278, 180, 30, "context", f"heads {apart}")
     sheet.text(centre + 9, 321, "merge", anchor="start", kind="quiet")
@@ -456,12 +390,7 @@ _PARTS = ("projections", "scale", "mask", "dropout")  # of these, a drawing can 
 
 
 def attention_steps(
-    highlight: str | None = None,
-    *,
-    parts: Sequence[str] = _PARTS,
-    length: int = 6,
-    d_in: int = 3,
-    head_dim: int = 2,
+    highlight: str | None = None, *, parts: Sequence[str] = _PARTS, length: int = 6, d_in: int = 3, head_dim: int = 2
 ) -> Drawing:
     """Draw single-head self-attention from the tokens to the context vectors, with the shape of every tensor.
 
@@ -490,9 +419,7 @@ def attention_steps(
     steps = [name for name in _STEPS if name in parts or name not in _PARTS]
     if highlight is not None and highlight not in steps:
         names = ", ".join(map(repr, steps))
-        raise ValueError(
-            f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour"
-        )
+        raise ValueError(f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour")
     projected = "projections" in parts
     highlighted = set(_STEPS.get(highlight or "", ()))
     if projected and highlight != "projections":
@@ -503,24 +430,14 @@ def attention_steps(
     up = 0 if projected else 80  # the rest moves up where no projections are drawn
     sheet = Canvas(300 - up)
 
-    def part(
-        x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str
-    ) -> None:
+    def part(x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str) -> None:
         """A box or an operation with its centre at x and its upper edge at y."""
         colour = highlight is None or name in highlighted
         corner = height / 2 if kind == "operation" else 3
-        sheet.box(
-            x - width / 2, y, width, height, kind if colour else "unlit", corner=corner
-        )
+        sheet.box(x - width / 2, y, width, height, kind if colour else "unlit", corner=corner)
         for i, line in enumerate(lines or (name,)):
             middle = y + height / 2 + (i - (len(lines or (name,)) - 1) / 2) * 16
-            sheet.text(
-                x,
-                middle,
-                line,
-                kind=None if colour else "quiet",
-                bold=bool(highlight) and colour,
-            )
+            sheet.text(x, middle, line, kind=None if colour else "quiet", bold=bool(highlight) and colour)
 
     part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
     if projected:
@@ -593,9 +510,7 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     """
     own, read = shape(_three_axes("x", x)), shape(_three_axes("memory", memory))
     if len(x) != len(memory):
-        raise ValueError(
-            f"memory of shape {read} must hold as many sequences as x, of shape {own}"
-        )
+        raise ValueError(f"memory of shape {read} must hold as many sequences as x, of shape {own}")
     sheet = Canvas(348)
     stream, source = 376, 64
     left, right = 144, 280
@@ -646,10 +561,7 @@ def norm_orders() -> Drawing:
         post-norm: the norm is on the stream, after the addition: norm(x + f(x))
     """
     sheet = Canvas(304)
-    for stream, title, formula in (
-        (54, "pre-norm", "x + f(norm(x))"),
-        (274, "post-norm", "norm(x + f(x))"),
-    ):
+    for stream, title, formula in ((54, "pre-norm", "x + f(norm(x))"), (274, "post-norm", "norm(x + f(x))")):
         sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
         sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
         sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
@@ -660,9 +572,7 @@ def norm_orders() -> Drawing:
             sheet.labelled(stream + 12, branch - 11, 42, 22, "operation", "norm")
         else:
             sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
-        sheet.labelled(
-            left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward"
-        )
+        sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
         sheet.arrow((left, 158), (stream + 10, 158))
         sheet.plus(stream, 158)
         sheet.text(stream + 60, 284, formula)
@@ -685,10 +595,7 @@ def output_norms() -> Drawing:
         Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))
     """
     sheet = Canvas(304)
-    for stream, title, formula in (
-        (54, "OLMo 2", "x + norm(f(x))"),
-        (274, "Gemma 3", "x + norm(f(norm(x)))"),
-    ):
+    for stream, title, formula in ((54, "OLMo 2", "x + norm(f(x))"), (274, "Gemma 3", "x + norm(f(norm(x)))")):
         sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
         sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
         sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
@@ -697,9 +604,7 @@ def output_norms() -> Drawing:
         sheet.arrow((stream, 84), (left, 84))
         if title == "Gemma 3":
             sheet.labelled(stream + 12, 73, 42, 22, "operation", "norm")
-        sheet.labelled(
-            left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward"
-        )
+        sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
         sheet.arrow((left, 158), (stream + 10, 158))
         sheet.labelled(stream + 22, 147, 42, 22, "operation", "norm")
         sheet.plus(stream, 158)
@@ -724,13 +629,7 @@ def two_layers() -> Drawing:
     """
     sheet = Canvas(420)
     designs = (
-        (
-            54,
-            "2017",
-            "LayerNorm",
-            ("multi-head", "attention"),
-            ("feed-forward", "with ReLU"),
-        ),
+        (54, "2017", "LayerNorm", ("multi-head", "attention"), ("feed-forward", "with ReLU")),
         (
             274,
             "2026",
@@ -777,10 +676,7 @@ _STAGES = {
         "sentences become rows of ids, the short ones padded",
     ),
     "mask": (_ATTENTIONS[1:2], "the decoder's mask hides the words still to come"),
-    "loss": (
-        ("logits", "loss", "target"),
-        "the logits are measured against the target shifted by one",
-    ),
+    "loss": (("logits", "loss", "target"), "the logits are measured against the target shifted by one"),
     "decoding": (("logits", "tgt"), "what is written is read in the next step"),
     "softmax": (_ATTENTIONS, "one softmax in each of the three attentions"),
     "cache": (_ATTENTIONS[1:2], "old keys and values are kept, not computed again"),
@@ -812,9 +708,7 @@ def transformer(lit: str | None = None) -> Drawing:
         return _whole_transformer()
     if lit not in _STAGES:
         names = ", ".join(map(repr, _STAGES))
-        raise ValueError(
-            f"lit ({lit!r}) must be one of {names}, or None for the whole Transformer"
-        )
+        raise ValueError(f"lit ({lit!r}) must be one of {names}, or None for the whole Transformer")
     return _small_transformer(lit)
 
 
@@ -848,16 +742,12 @@ def _whole_transformer() -> Drawing:
         left = outward(stream, -26, 178)
         for x, y in ((left + 5, 109), (left, 114)):
             sheet.box(x, y, 178, frame_ends - 114, "unlit", corner=5)
-        sheet.text(
-            stream + 146 * step, 128, "N layers", anchor="end" if step == 1 else "start"
-        )
+        sheet.text(stream + 146 * step, 128, "N layers", anchor="end" if step == 1 else "start")
         wide = 50 if step == 1 else 86
         sheet.labelled(outward(stream, 48, wide), 10, wide, 40, "vector", *ids)
         sheet.arrow((stream + 48 * step, 30), (stream + 29 * step, 30))
         sheet.labelled(stream - 29, 17, 58, 26, "operation", "embed")
-        sheet.arrow(
-            (stream, 43), (stream, 340 if step == 1 else 414), kind="stream", width=5
-        )
+        sheet.arrow((stream, 43), (stream, 340 if step == 1 else 414), kind="stream", width=5)
         sheet.labelled(outward(stream, 28, 76), 57, 76, 26, "vector", "positions")
         sheet.arrow((stream + 28 * step, 70), (stream + 10 * step, 70))
         sheet.plus(stream, 70)
@@ -914,15 +804,11 @@ def _small_transformer(lit: str) -> Drawing:
     bottom = top + 192
     sheet = Canvas(bottom + 24 + (46 if lit == "decoding" else 38))
 
-    def part(
-        x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = ""
-    ) -> None:
+    def part(x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = "") -> None:
         on = name in lights
         corner = high / 2 if kind == "operation" else 3
         sheet.box(x, y, wide, high, kind if on else "unlit", corner=corner)
-        sheet.text(
-            x + wide / 2, y + high / 2, said or name, kind=None if on else "quiet", bold=on
-        )
+        sheet.text(x + wide / 2, y + high / 2, said or name, kind=None if on else "quiet", bold=on)
 
     def sublayer(stream: float, y: float, kind: str, name: str, said: str) -> None:
         """It reads the stream above and adds to it below."""
@@ -933,10 +819,7 @@ def _small_transformer(lit: str) -> Drawing:
         sheet.arrow((edge, y + 21), (stream + 10 * step, y + 21))
         sheet.plus(stream, y + 21)
 
-    for stream, ids, wide, said in (
-        (_ENCODER, "src", 40, "src"),
-        (_DECODER, "tgt", 88, "<bos> tgt"),
-    ):
+    for stream, ids, wide, said in ((_ENCODER, "src", 40, "src"), (_DECODER, "tgt", 88, "<bos> tgt")):
         step = 1 if stream == _ENCODER else -1
         near = stream + 46 * step
         end = rows[2] if step == 1 else bottom
@@ -957,9 +840,7 @@ def _small_transformer(lit: str) -> Drawing:
     sublayer(_DECODER, rows[0], "weights", masked, softmax or "self-attention")
     sublayer(_DECODER, rows[1], "weights", cross, softmax or "cross-attention")
     sublayer(_DECODER, rows[2], "operation", "feed-forward", "feed-forward")
-    sheet.line(
-        (84, rows[2] + 13), (220, rows[2] + 13), (220, rows[1] + 11.5), kind="pale", width=5
-    )
+    sheet.line((84, rows[2] + 13), (220, rows[2] + 13), (220, rows[1] + 11.5), kind="pale", width=5)
     sheet.arrow((220, rows[1] + 14), (254, rows[1] + 14))
     part(372, bottom, 60, 24, "operation", "output projection", "output")
     sheet.arrow((372, bottom + 12), (350, bottom + 12))
@@ -1013,13 +894,9 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
     *tokens, behind = on_one_line([*tokens, behind])
     pairs = list(itertools.pairwise(tokens))
     if not 3 <= len(tokens) <= 5 or max(map(width_of, tokens)) > 1:
-        raise ValueError(
-            f"tokens ({', '.join(tokens)}) must be 3 to 5 single letters to be drawn"
-        )
+        raise ValueError(f"tokens ({', '.join(tokens)}) must be 3 to 5 single letters to be drawn")
     if (tokens[-1], behind) not in pairs:
-        raise ValueError(
-            f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place"
-        )
+        raise ValueError(f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place")
     found = pairs.index((tokens[-1], behind)) + 1
     sheet = Canvas(234)
     left, wide = 96, 338 / len(tokens)
@@ -1039,14 +916,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
         sheet.labelled(x - 29, rows["layer 1"], 58, 42, kind, token, *said)
     asks, answers = middle[-1], middle[found]
     base = rows["layer 1"] + 42
-    sheet.arrow(
-        (asks, base),
-        (asks, base + 22),
-        (answers, base + 22),
-        (answers, base),
-        kind="flow",
-        width=2.2,
-    )
+    sheet.arrow((asks, base), (asks, base + 22), (answers, base + 22), (answers, base), kind="flow", width=2.2)
     sheet.text((asks + answers) / 2, base + 34, f"who is after {tokens[-1]}?")
     sheet.arrow((asks, base + 22), (asks, rows["layer 2"]), kind="flow", width=2.2)
     sheet.labelled(asks - 33, rows["layer 2"], 66, 28, "context", f"next: {behind}")
@@ -1072,13 +942,7 @@ def vocabulary() -> Drawing:
         "context": "context, output",
         "vector": "tokens, states",
     }
-    others = [
-        "scores",
-        "weights: strong is 1",
-        "hidden by a mask",
-        "an operation",
-        "a stream; + adds to it",
-    ]
+    others = ["scores", "weights: strong is 1", "hidden by a mask", "an operation", "a stream; + adds to it"]
     heights = [16 + i * step for i in range(5)]
     for y, (kind, name) in zip(heights, tensors.items(), strict=True):
         sheet.table(left, y, 3, 3, kind)
@@ -1090,24 +954,15 @@ def vocabulary() -> Drawing:
     sheet.table(right, heights[1], 3, 3, "weights", shades=shares)
     sheet.cells(np.tri(3, dtype=bool), right, heights[2], (11, 11))
     sheet.box(right - 4, heights[3] + 6, 41, 22, "operation", corner=11)
-    sheet.line(
-        (right - 7, heights[4] + 16.5),
-        (right + 40, heights[4] + 16.5),
-        kind="stream",
-        width=5,
-    )
+    sheet.line((right - 7, heights[4] + 16.5), (right + 40, heights[4] + 16.5), kind="stream", width=5)
     sheet.plus(right + 16.5, heights[4] + 16.5)
-    return sheet.finish(
-        "What the colours and shapes of the drawings mean", [*tensors.values(), *others]
-    )
+    return sheet.finish("What the colours and shapes of the drawings mean", [*tensors.values(), *others])
 
 
 def _three_axes(name: str, values: Tensor | ArrayLike) -> tuple[int, ...]:
     sizes = as_numbers(values).shape
     if len(sizes) != 3:
-        raise ValueError(
-            f"{name} of shape {sizes} must have three axes: sequences, tokens, numbers"
-        )
+        raise ValueError(f"{name} of shape {sizes} must have three axes: sequences, tokens, numbers")
     return sizes
 
 
@@ -1176,9 +1031,7 @@ def divided_cache() -> Drawing:
             f"process {rank} keeps k {rank} and v {rank}, gets the query, and computes out {rank} and its logsumexp"
         )
     words.append("the four outputs and logsumexps are merged into one output")
-    return sheet.finish(
-        "Four processes, each with a part of the cache, and one query", words
-    )
+    return sheet.finish("Four processes, each with a part of the cache, and one query", words)
 
 
 def latent_cache() -> Drawing:
@@ -1242,9 +1095,7 @@ def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
     """
     ink = as_numbers(image)
     if ink.ndim != 2 or max(ink.shape) > 8 or 0 in ink.shape:
-        raise ValueError(
-            f"image of shape {ink.shape} must have two axes of 1 to 8 pixels to be drawn"
-        )
+        raise ValueError(f"image of shape {ink.shape} must have two axes of 1 to 8 pixels to be drawn")
     height, width = ink.shape
     if size < 1 or height % size or width % size:
         raise ValueError(f"size ({size}) must divide height ({height}) and width ({width})")
@@ -1256,12 +1107,7 @@ def picture_as_tokens(image: Tensor | ArrayLike, size: int) -> Drawing:
     sheet.text(left, 22, "patches", anchor="start", kind="quiet")
     sheet.table(left, top, height, width, "stream", cell=(cell, cell), shades=ink)
     for row in range(size, height, size):
-        sheet.line(
-            (left, top + row * cell),
-            (left + width * cell, top + row * cell),
-            kind="mark",
-            width=2,
-        )
+        sheet.line((left, top + row * cell), (left + width * cell, top + row * cell), kind="mark", width=2)
     for column in range(size, width, size):
         x = left + column * cell
         sheet.line((x, top), (x, top + height * cell), kind="mark", width=2)

@@ -51,14 +51,11 @@ def still_image(
         wide, high = (min(10, round(1000 / size, 2)) for size in (columns, rows))
     # A label takes as many cells as it is high.
     queries, keys = (
-        [cut(token, _LONGEST) for token in side[:: step_of(cell, 10)]]
-        for side, cell in ((queries, high), (keys, wide))
+        [cut(token, _LONGEST) for token in side[:: step_of(cell, 10)]] for side, cell in ((queries, high), (keys, wide))
     )
     across, down = (cell * step_of(cell, 10) for cell in (wide, high))
     font = min(13, int(min(across, down)) - 1)
-    left, top = (
-        round(max(map(width_of, side)) * font * 0.6) + 10 for side in (queries, keys)
-    )
+    left, top = (round(max(map(width_of, side)) * font * 0.6) + 10 for side in (queries, keys))
     turned = top > across + 10
     top = top if turned else font + 10
     right, bottom = left + math.ceil(columns * wide), top + math.ceil(rows * high)
@@ -67,13 +64,8 @@ def still_image(
     width, height = max(right + 8, left + legend), bottom + (44 if name else 26)
 
     # Of the letters, from the lower edge of the row above.
-    base_down, base_across = (
-        round(cell / 2 + font * 0.35) - step
-        for cell, step in ((high, down), (wide, across))
-    )
-    at_left = _column(
-        queries, f"text-anchor='end' y='{top + base_down:g}'", f"x='{left - 5}'", down
-    )
+    base_down, base_across = (round(cell / 2 + font * 0.35) - step for cell, step in ((high, down), (wide, across)))
+    at_left = _column(queries, f"text-anchor='end' y='{top + base_down:g}'", f"x='{left - 5}'", down)
     if turned:
         above = _column(keys, "", "x='0'", across)
         above = f"<g transform='translate({left + base_across:g} {top - 5})rotate(-90)'>{above}</g>"
@@ -85,20 +77,11 @@ def still_image(
         )
     bitmap = base64.b64encode(_bitmap(grid, allowed, precision)).decode()
     runs = runs_of(~allowed)
-    holes = "".join(
-        f"M{a} {row}h{b - a}v1h{a - b}z" for row, a, b in runs * (len(runs) <= MOST_RUNS)
-    )
-    hatch = f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>" * bool(
-        holes
-    )
-    stops = "".join(
-        f"<stop offset='{i / 4}' stop-color='#{as_hex(sequential()(i / 4))}'/>"
-        for i in range(5)
-    )
+    holes = "".join(f"M{a} {row}h{b - a}v1h{a - b}z" for row, a, b in runs * (len(runs) <= MOST_RUNS))
+    hatch = f"<path fill='#fff' d='{holes}'/><path fill='url(#h)' d='{holes}'/>" * bool(holes)
+    stops = "".join(f"<stop offset='{i / 4}' stop-color='#{as_hex(sequential()(i / 4))}'/>" for i in range(5))
     size = wide if wide == high else f"{wide} {high}"
-    mesh = f"<rect width='{columns}' height='{rows}' fill='url(#g)'/>" * (
-        min(wide, high) > 5
-    )
+    mesh = f"<rect width='{columns}' height='{rows}' fill='url(#g)'/>" * (min(wide, high) > 5)
     y = bottom + 17
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' "
@@ -115,9 +98,7 @@ def still_image(
         f"<text x='{left}' y='{y + 18}'>{_escape(name)}</text></g></svg>"
     )
     address = "data:image/svg+xml;charset=utf-8," + quote(svg, safe=" '()*+,/:;=!$@?")
-    return (
-        f'<img alt="{html.escape(alt)}" width="{width}" height="{height}" src="{address}">'
-    )
+    return f'<img alt="{html.escape(alt)}" width="{width}" height="{height}" src="{address}">'
 
 
 def _escape(token: str) -> str:
@@ -125,9 +106,7 @@ def _escape(token: str) -> str:
 
 
 def _column(tokens: Sequence[str], place: str, x: str, step: float) -> str:
-    spans = "".join(
-        f"<tspan {x} dy='{step:g}'>{_escape(token)}</tspan>" for token in tokens
-    )
+    spans = "".join(f"<tspan {x} dy='{step:g}'>{_escape(token)}</tspan>" for token in tokens)
     return f"<text {place}>{spans}</text>"
 
 
@@ -144,7 +123,5 @@ def _bitmap(grid: np.ndarray, allowed: np.ndarray, precision: int) -> bytes:
     body = np.pad(pixels, ((0, 0), (0, -pixels.shape[1] % 4))).astype(np.uint8).tobytes()
     start, (height, width) = 54 + len(table), grid.shape
     file = struct.pack("<2sIHHI", b"BM", start + len(body), 0, 0, start)
-    info = struct.pack(
-        "<IiiHHIIiiII", 40, width, height, 1, 8, 0, len(body), 2835, 2835, len(colors), 0
-    )
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 0, len(body), 2835, 2835, len(colors), 0)
     return file + info + table + body

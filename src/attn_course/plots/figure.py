@@ -42,23 +42,14 @@ class Picture:
     def __init__(self, fig: Figure, text: str) -> None:
         self.fig = fig
         self.text = text
-        self._png: bytes | None = (
-            None  # a second drawing would be laid out a little differently
-        )
+        self._png: bytes | None = None  # a second drawing would be laid out a little differently
 
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
-    ) -> tuple[dict[str, str], dict[str, Any]]:
-        width, height = (
-            round(inches * _PIXELS_PER_INCH) for inches in self.fig.get_size_inches()
-        )
-        data = {
-            "image/png": base64.b64encode(self.png()).decode("ascii"),
-            "text/plain": self.text,
-        }
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+        width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.fig.get_size_inches())
+        data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.text}
         return data, {"image/png": {"width": width, "height": height}}
 
     def png(self) -> bytes:
@@ -90,12 +81,7 @@ class Picture:
 
 
 def subplots(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = 5.0,
-    height: float = 3.2,
-    **kwargs: Any,
+    rows: int = 1, columns: int = 1, *, width: float = 5.0, height: float = 3.2, **kwargs: Any
 ) -> tuple[Figure, Any]:
     """Make a figure and its axes in the look of the course, outside of pyplot's global state.
 
@@ -114,9 +100,7 @@ def subplots(
         return fig, fig.subplots(rows, columns, **kwargs)
 
 
-def panels(
-    count: int, rows: int, columns: int, size: tuple[float, float]
-) -> tuple[Figure, np.ndarray]:
+def panels(count: int, rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, np.ndarray]:
     """A figure of this size with axes (rows, columns), of which those beyond the count stay empty."""
     fig = Figure(figsize=size, layout="constrained")
     axes = fig.subplots(rows, columns, squeeze=False)

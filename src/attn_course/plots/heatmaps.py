@@ -106,10 +106,7 @@ def heatmap(
 
     _, cell = _layout(1, grid.shape, queries, keys, columns=1)
     margin = _margin(queries, keys, cell)
-    size = (
-        margin[0] + cell.wide * grid.shape[1] + 0.9,
-        margin[1] + cell.high * grid.shape[0] + 0.15,
-    )
+    size = (margin[0] + cell.wide * grid.shape[1] + 0.9, margin[1] + cell.high * grid.shape[0] + 0.15)
     with drawing():
         fig = Figure(figsize=size, layout="constrained")
         ax = fig.subplots()
@@ -174,31 +171,21 @@ def head_grid(
     grids = as_numbers(weights)
     if grids.ndim != 3:
         hint = "; heatmap draws one head" if grids.ndim == 2 else ""
-        raise ValueError(
-            f"weights of shape {grids.shape} must have three axes (H, T, S){hint}"
-        )
+        raise ValueError(f"weights of shape {grids.shape} must have three axes (H, T, S){hint}")
     check_length(grids.shape)
     check_panels(grids.shape[0])
     tokens, same_tokens = tokens_of_panels(grids.shape, queries, keys)
-    queries, keys = (
-        max(side, key=lambda s: max(map(width_of, s))) for side in zip(*tokens, strict=True)
-    )
-    names = on_one_line(
-        [f"head {i + 1}" for i in range(len(grids))] if names is None else names
-    )
+    queries, keys = (max(side, key=lambda s: max(map(width_of, s))) for side in zip(*tokens, strict=True))
+    names = on_one_line([f"head {i + 1}" for i in range(len(grids))] if names is None else names)
     (label,) = on_one_line([label])
     if len(names) != len(grids):
-        raise ValueError(
-            f"names ({len(names)}) must match the heads ({len(grids)}); weights has shape {grids.shape}"
-        )
+        raise ValueError(f"names ({len(names)}) must match the heads ({len(grids)}); weights has shape {grids.shape}")
     if columns is not None and columns < 1:
         raise ValueError(f"columns ({columns}) must be at least 1")
     allowed = as_mask(mask, grids.shape)
     check_scale(grids, allowed, scale, label)
 
-    columns, cell = _layout(
-        len(grids), grids.shape[1:], queries, keys, columns, apart=not same_tokens
-    )
+    columns, cell = _layout(len(grids), grids.shape[1:], queries, keys, columns, apart=not same_tokens)
     rows = math.ceil(len(grids) / columns)
     # Room for tokens at every panel.
     beside = 0.0 if same_tokens else _text_width(queries, 9.5)
@@ -206,15 +193,11 @@ def head_grid(
     above = 0.0 if same_tokens else margin[1] - 0.35
     panel = (cell.wide * grids.shape[2] + 0.2, cell.high * grids.shape[1] + 0.45)
     width = margin[0] + panel[0] * columns + beside * (columns - 1) + 0.9
-    height = (
-        margin[1] + panel[1] * rows + above * (rows - 1) + (0.0 if same_tokens else 0.12)
-    )
+    height = margin[1] + panel[1] * rows + above * (rows - 1) + (0.0 if same_tokens else 0.12)
     with drawing():
         fig, axes = panels(len(grids), rows, columns, (width, height))
         for i, ax in enumerate(axes.flat[: len(grids)]):
-            image = _draw_grid(
-                ax, grids[i], None if allowed is None else allowed[i], scale, cell
-            )
+            image = _draw_grid(ax, grids[i], None if allowed is None else allowed[i], scale, cell)
             _label_axes(
                 ax,
                 tokens[i][0] if i % columns == 0 or not same_tokens else None,
@@ -222,9 +205,7 @@ def head_grid(
                 cell,
             )
             _name_panel(ax, names[i], panel[0])
-        bar = fig.colorbar(
-            image, ax=axes, shrink=min(0.9, 3.0 / fig.get_figheight()), aspect=20, pad=0.02
-        )
+        bar = fig.colorbar(image, ax=axes, shrink=min(0.9, 3.0 / fig.get_figheight()), aspect=20, pad=0.02)
         bar.set_label(cut(label, LONGEST_NAME), parse_math=False)
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
@@ -235,10 +216,7 @@ def head_grid(
         parts += [
             name,
             as_table(
-                grids[i],
-                *tokens[i],
-                3 if precision is None else precision,
-                None if allowed is None else allowed[i],
+                grids[i], *tokens[i], 3 if precision is None else precision, None if allowed is None else allowed[i]
             ),
         ]
     if listed < len(names):
@@ -247,9 +225,7 @@ def head_grid(
 
 
 def masks(
-    named: Mapping[str, Tensor | ArrayLike],
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
+    named: Mapping[str, Tensor | ArrayLike], queries: Sequence[str] | None = None, keys: Sequence[str] | None = None
 ) -> Picture:
     """Draw boolean masks beside each other: a filled cell is a key that the query may attend to.
 
@@ -276,21 +252,15 @@ def masks(
     for name, mask in named.items():
         grid = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
         if grid.dtype != bool:
-            raise TypeError(
-                f"mask {name!r} must be boolean with True = may attend, not {grid.dtype}"
-            )
+            raise TypeError(f"mask {name!r} must be boolean with True = may attend, not {grid.dtype}")
         if grid.ndim != 2:
-            raise ValueError(
-                f"mask {name!r} of shape {grid.shape} must have two axes (T, S)"
-            )
+            raise ValueError(f"mask {name!r} of shape {grid.shape} must have two axes (T, S)")
         grids[name] = grid
     try:
         shape = np.broadcast_shapes(*[grid.shape for grid in grids.values()])
     except ValueError as error:
         shapes = {name: grid.shape for name, grid in grids.items()}
-        raise ValueError(
-            f"masks drawn together must broadcast to one size, not {shapes}"
-        ) from error
+        raise ValueError(f"masks drawn together must broadcast to one size, not {shapes}") from error
     grids = {name: np.broadcast_to(grid, shape) for name, grid in grids.items()}
     if queries is None:
         queries = [str(t) for t in range(shape[0])]
@@ -308,20 +278,9 @@ def masks(
     with drawing():
         fig, axes = panels(len(grids), rows, columns, size)
         for i, (ax, grid) in enumerate(zip(axes.flat, grids.values(), strict=False)):
-            ax.imshow(
-                np.where(grid, 0.62, 0.0),
-                cmap=sequential(),
-                vmin=0,
-                vmax=1,
-                aspect=cell.aspect,
-            )
+            ax.imshow(np.where(grid, 0.62, 0.0), cmap=sequential(), vmin=0, vmax=1, aspect=cell.aspect)
             _outline_cells(ax, shape, cell)
-            _label_axes(
-                ax,
-                queries if i % columns == 0 else None,
-                keys if i < columns else None,
-                cell,
-            )
+            _label_axes(ax, queries if i % columns == 0 else None, keys if i < columns else None, cell)
             _name_panel(ax, names[i], panel[0])
         for ax in axes[:, 0]:
             ax.set_ylabel("query")
@@ -347,11 +306,7 @@ def _one_run(precision: int | None) -> str:
 
 
 def _draw_grid(
-    ax: Axes,
-    grid: np.ndarray,
-    allowed: np.ndarray | None,
-    scale: tuple[float, float],
-    cell: _Cell,
+    ax: Axes, grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], cell: _Cell
 ) -> matplotlib.image.AxesImage:
     low, high = scale
     if low < 0 < high:
@@ -361,19 +316,8 @@ def _draw_grid(
         cmap = sequential()
     hidden = np.zeros(grid.shape, bool) if allowed is None else ~allowed
     undefined = np.isnan(grid) & ~hidden
-    image = ax.imshow(
-        np.ma.masked_where(hidden | undefined, grid),
-        cmap=cmap,
-        vmin=low,
-        vmax=high,
-        aspect=cell.aspect,
-    )
-    hatched = {
-        "facecolor": "white",
-        "edgecolor": "#b8b8b8",
-        "hatch": "////",
-        "linewidth": 0,
-    }
+    image = ax.imshow(np.ma.masked_where(hidden | undefined, grid), cmap=cmap, vmin=low, vmax=high, aspect=cell.aspect)
+    hatched = {"facecolor": "white", "edgecolor": "#b8b8b8", "hatch": "////", "linewidth": 0}
     if hidden.sum() * len(ax.figure.axes) <= 500:
         for t, s in zip(*np.nonzero(hidden), strict=True):
             corner = (s - 0.5, t - 0.5)
@@ -388,23 +332,13 @@ def _draw_grid(
                 continue
             dark = not undefined[t, s] and lightness_of(cmap(image.norm(value))[:3]) < 60
             text = "NaN" if undefined[t, s] else fixed(value, digits)
-            ax.text(
-                s,
-                t,
-                text,
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color="white" if dark else INK,
-            )
+            ax.text(s, t, text, ha="center", va="center", fontsize=8.5, color="white" if dark else INK)
     return image
 
 
 def _path_of(runs: list[tuple[int, int, int]]) -> Path:
     """Return the outlines of runs of cells as one path."""
-    corners = [
-        [(a, row), (b, row), (b, row + 1), (a, row + 1), (a, row)] for row, a, b in runs
-    ]
+    corners = [[(a, row), (b, row), (b, row + 1), (a, row + 1), (a, row)] for row, a, b in runs]
     codes = [Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY] * len(runs)
     return Path(np.array(corners).reshape(-1, 2) - 0.5, codes)
 
@@ -419,15 +353,10 @@ def _outline_cells(ax: Axes, shape: tuple[int, ...], cell: _Cell) -> None:
         spine.set(visible=True, color="#c9c9c9", linewidth=0.8)
 
 
-def _label_axes(
-    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, cell: _Cell
-) -> None:
+def _label_axes(ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, cell: _Cell) -> None:
     """Write the tokens along the axes. If there is no room, write every second, fifth, tenth, … token."""
     ax.xaxis.tick_top()
-    for set_ticks, tokens, size in (
-        (ax.set_xticks, keys, cell.wide),
-        (ax.set_yticks, queries, cell.high),
-    ):
+    for set_ticks, tokens, size in ((ax.set_xticks, keys, cell.wide), (ax.set_yticks, queries, cell.high)):
         if tokens is None:
             set_ticks([])
             continue
@@ -526,8 +455,6 @@ def _margin_left(queries: Sequence[str]) -> float:
     return 0.58 + _text_width(queries, 9.5)
 
 
-def _margin(
-    queries: Sequence[str], keys: Sequence[str], cell: _Cell
-) -> tuple[float, float]:
+def _margin(queries: Sequence[str], keys: Sequence[str], cell: _Cell) -> tuple[float, float]:
     top = 0.35 + (_text_width(keys, cell.font) if _turned(keys, cell) else 0.18)
     return 0.58 + _text_width(queries, cell.font), top

@@ -66,13 +66,9 @@ def images(
     """
     grids = as_numbers(pixels)
     if grids.ndim != 3 or 0 in grids.shape:
-        raise ValueError(
-            f"pixels of shape {grids.shape} must have three axes (B, height, width), none of them empty"
-        )
+        raise ValueError(f"pixels of shape {grids.shape} must have three axes (B, height, width), none of them empty")
     if len(names) != len(grids):
-        raise ValueError(
-            f"names ({len(names)}) must match the pictures ({len(grids)}); pixels has shape {grids.shape}"
-        )
+        raise ValueError(f"names ({len(names)}) must match the pictures ({len(grids)}); pixels has shape {grids.shape}")
     check_panels(len(grids))
     height, width = grids.shape[1:]
     if max(height, width) > MOST_TOKENS or (shades is not None and grids.size > _MOST_DOTS):
@@ -83,9 +79,7 @@ def images(
     check_scale(grids, None, (0.0, 1.0), "ink")
     names, (label,) = on_one_line(names), on_one_line([label])
     if patch is not None and (patch < 1 or height % patch or width % patch):
-        raise ValueError(
-            f"patch ({patch}) must divide height ({height}) and width ({width})"
-        )
+        raise ValueError(f"patch ({patch}) must divide height ({height}) and width ({width})")
     tiles = None if shades is None else as_numbers(shades)
     if tiles is not None:
         fits = tiles.ndim == 3 and len(tiles) == len(grids) and 0 not in tiles.shape
@@ -119,23 +113,14 @@ def images(
     what, shown, digits = (
         ("ink, row by row", grids, 2)
         if tiles is None
-        else (
-            f"{label}, patch by patch, row by row",
-            tiles,
-            3 if precision is None else precision,
-        )
+        else (f"{label}, patch by patch, row by row", tiles, 3 if precision is None else precision)
     )
     if tiles is not None and precision is None:
         what += f"\n{ONE_RUN}"
     if shown.size > MOST_AS_TEXT:
         what += f"; more than {MOST_AS_TEXT:,} numbers are not listed"
         return Picture(fig, "\n".join([what, *names]))
-    return Picture(
-        fig,
-        "\n".join(
-            [what, *(_said(*pair, digits) for pair in zip(names, shown, strict=True))]
-        ),
-    )
+    return Picture(fig, "\n".join([what, *(_said(*pair, digits) for pair in zip(names, shown, strict=True))]))
 
 
 def _dot_ink(
@@ -148,24 +133,11 @@ def _dot_ink(
     if low < 0 < high:
         cmap, bound = diverging(), max(-low, high)
         low, high = -bound, bound
-    shaded = ax.imshow(
-        tiles,
-        cmap=cmap,
-        vmin=low,
-        vmax=high,
-        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-    )
+    shaded = ax.imshow(tiles, cmap=cmap, vmin=low, vmax=high, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
     at = np.argwhere(ink > 0)
-    points = (
-        72 * 0.8 * side / width
-    )  # what a pixel is wide, in the unit of matplotlib's dots
+    points = 72 * 0.8 * side / width  # what a pixel is wide, in the unit of matplotlib's dots
     ax.scatter(
-        at[:, 1],
-        at[:, 0],
-        s=ink[ink > 0] * (0.7 * points) ** 2,
-        color=COLORS[1],
-        edgecolor="white",
-        linewidth=0.4,
+        at[:, 1], at[:, 0], s=ink[ink > 0] * (0.7 * points) ** 2, color=COLORS[1], edgecolor="white", linewidth=0.4
     )
     return shaded
 
@@ -180,7 +152,5 @@ def _line_patches(ax: Axes, height: int, width: int, patch: int | None) -> None:
 
 
 def _said(name: str, grid: np.ndarray, digits: int) -> str:
-    lines = [
-        "  ".join(signless_zero(fixed(value, digits)) for value in row) for row in grid
-    ]
+    lines = ["  ".join(signless_zero(fixed(value, digits)) for value in row) for row in grid]
     return "\n".join([name, *lines])

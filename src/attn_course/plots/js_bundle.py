@@ -11,9 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-_IMPORT = re.compile(
-    r'^import \{(?P<names>[^}]*)\} from "(?P<module>\.[./\w]+\.js)";$', re.MULTILINE
-)
+_IMPORT = re.compile(r'^import \{(?P<names>[^}]*)\} from "(?P<module>\.[./\w]+\.js)";$', re.MULTILINE)
 _STYLE = re.compile(r'"(\w+\.css)"')
 _EXPORT = re.compile(r"^export (?:function|const|class) (\w+)", re.MULTILINE)
 
@@ -35,9 +33,7 @@ def scripts(module: str) -> str:
 def as_json(data: dict[str, Any]) -> str:
     """Return JSON that is safe inside an HTML script element and in UTF-8."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return re.sub(
-        "[<>&\u2028\u2029\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text
-    )
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _beside(module: str, other: str) -> str:
@@ -55,21 +51,14 @@ def _classic(module: str) -> str:
     exports = ", ".join(_EXPORT.findall(source))
     source = _IMPORT.sub(r"const {\g<names>} = globalThis.attnExplore;", source)
     source = re.sub(r"^export ", "", source, flags=re.MULTILINE)
-    source = re.sub(
-        r"^[ ]*/\*\*(?:(?!\*/).)*\*/$", "", source, flags=re.MULTILINE | re.DOTALL
-    )
+    source = re.sub(r"^[ ]*/\*\*(?:(?!\*/).)*\*/$", "", source, flags=re.MULTILINE | re.DOTALL)
     source = re.sub(r"/\*\* [^\n]*?\*/ ?", "", source)
     lines = [line.strip() for line in source.split("\n")]
     lines = [line for line in lines if line and not line.startswith("//")]
     lines = [
-        _STYLE.sub(
-            lambda name: json.dumps(re.sub(r"\n *", "", _source(_beside(module, name[1])))),
-            line,
-        )
+        _STYLE.sub(lambda name: json.dumps(re.sub(r"\n *", "", _source(_beside(module, name[1])))), line)
         for line in lines
     ]
     if exports:
-        lines.append(
-            f"globalThis.attnExplore = {{ ...globalThis.attnExplore, {exports} }};"
-        )
+        lines.append(f"globalThis.attnExplore = {{ ...globalThis.attnExplore, {exports} }};")
     return "\n".join(["(() => {", '"use strict";', *lines, "})();"])

@@ -14,9 +14,7 @@ from attn_course.plots.heatmaps import head_grid
 FIRST_SENTENCE = "Your journey starts with one step"
 
 
-def load_real_heads(
-    model: str, sentence: str = FIRST_SENTENCE
-) -> tuple[list[str], dict[str, Float[Tensor, "T T"]]]:
+def load_real_heads(model: str, sentence: str = FIRST_SENTENCE) -> tuple[list[str], dict[str, Float[Tensor, "T T"]]]:
     """Return the tokens of a sentence, and the recorded weights of four heads under what each of them does.
 
     `scripts/record_heads.py` has recorded them, with three decimals.
@@ -34,26 +32,18 @@ def load_real_heads(
         >>> tokens[1], list(heads)[1], heads["the token before"][2, 1]
         ('journey', 'the token before', tensor(0.8840))
     """
-    records = json.loads(
-        files("attn_course.data").joinpath("real_heads.json").read_text("utf-8")
-    )
+    records = json.loads(files("attn_course.data").joinpath("real_heads.json").read_text("utf-8"))
     if model not in records:
-        raise ValueError(
-            f"model ({model!r}) must be one of {', '.join(map(repr, records))}"
-        )
+        raise ValueError(f"model ({model!r}) must be one of {', '.join(map(repr, records))}")
     sentences = records[model]["sentences"]
     if sentence not in sentences:
-        raise ValueError(
-            f"sentence ({sentence!r}) must be one of {', '.join(map(repr, sentences))}"
-        )
+        raise ValueError(f"sentence ({sentence!r}) must be one of {', '.join(map(repr, sentences))}")
     record = sentences[sentence]
     weights = torch.tensor(record["weights"])  # (heads, T, T)
     return record["tokens"], dict(zip(records[model]["heads"], weights, strict=True))
 
 
-def real_heads(
-    model: str, sentence: str = FIRST_SENTENCE, *, jobs: Sequence[str] | None = None
-) -> Picture:
+def real_heads(model: str, sentence: str = FIRST_SENTENCE, *, jobs: Sequence[str] | None = None) -> Picture:
     """Draw what recorded heads of a published model attend to.
 
     Args:

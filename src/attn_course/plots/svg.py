@@ -69,9 +69,7 @@ class Drawing:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
-    ) -> tuple[dict[str, str], dict[str, Any]]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         return {"image/svg+xml": self.svg, "text/plain": self.text}, {}
 
     def save(self, path: str | Path) -> None:
@@ -84,9 +82,7 @@ def night_style() -> str:
     rules = [f'html[data-theme="dark"] svg.drawing {{ fill: {_PARTS["ink"][1][0]}; }}']
     for name, (_, (fill, line)) in _PARTS.items():
         said = [f"fill: {fill};"] * bool(fill) + [f"stroke: {line};"] * bool(line)
-        rules.append(
-            f'html[data-theme="dark"] svg.drawing .draw-{name} {{ {" ".join(said)} }}'
-        )
+        rules.append(f'html[data-theme="dark"] svg.drawing .draw-{name} {{ {" ".join(said)} }}')
     return "\n".join(rules)
 
 
@@ -122,20 +118,9 @@ class Canvas:
             said.append('font-weight="bold"')
         if not upright:
             said.append(f'transform="rotate(-90 {x:g} {y:g})"')
-        self.parts.append(
-            f"<text {' '.join(said)}>{html.escape(*on_one_line([words]), quote=False)}</text>"
-        )
+        self.parts.append(f"<text {' '.join(said)}>{html.escape(*on_one_line([words]), quote=False)}</text>")
 
-    def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        kind: str,
-        *,
-        corner: float = 0,
-    ) -> None:
+    def box(self, x: float, y: float, width: float, height: float, kind: str, *, corner: float = 0) -> None:
         rounded = f' rx="{corner:g}"' if corner else ""
         self.parts.append(
             f'<rect x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}"{rounded} {_painted(kind)}/>'
@@ -153,16 +138,12 @@ class Canvas:
         corner: float = 3,
     ) -> None:
         """Draw a box with lines of text; boxes of operations have round corners."""
-        self.box(
-            x, y, width, height, kind, corner=height / 2 if kind == "operation" else corner
-        )
+        self.box(x, y, width, height, kind, corner=height / 2 if kind == "operation" else corner)
         for i, line in enumerate(lines):
             middle = y + height / 2 + (i - (len(lines) - 1) / 2) * (size + 4)
             self.text(x + width / 2, middle, line, size=size)
 
-    def cards(
-        self, x: float, y: float, width: float, height: float, kind: str, *lines: str
-    ) -> None:
+    def cards(self, x: float, y: float, width: float, height: float, kind: str, *lines: str) -> None:
         """Draw overlapping boxes, one for each head."""
         self.box(x + 5, y - 5, width, height, kind, corner=3)
         self.labelled(x, y, width, height, kind, *lines)
@@ -195,9 +176,7 @@ class Canvas:
         lines += [f"M{x:.4g} {y + i * high:.4g}h{width:.4g}" for i in range(1, rows)]
         lines += [f"M{x + i * wide:.4g} {y:.4g}v{height:.4g}" for i in range(1, columns)]
         empty = ' fill-opacity="0"' if shades is not None else ""
-        self.parts.append(
-            f'<path d="{"".join(lines)}" {_painted(kind)} stroke-width="0.8"{empty}/>'
-        )
+        self.parts.append(f'<path d="{"".join(lines)}" {_painted(kind)} stroke-width="0.8"{empty}/>')
         if lit is not None:
             self.mark(x, y + lit * high, width, high)
 
@@ -208,9 +187,7 @@ class Canvas:
             f'rx="2" {_painted("mark")} stroke-width="2"/>'
         )
 
-    def shades(
-        self, table: np.ndarray, x: float, y: float, cell: tuple[float, float]
-    ) -> None:
+    def shades(self, table: np.ndarray, x: float, y: float, cell: tuple[float, float]) -> None:
         """Draw cells with shades from 0 to 1 and leave out the palest ones."""
         wide, high = cell
         cells = "".join(
@@ -226,20 +203,13 @@ class Canvas:
         path = f"M{x:.4g} {y - 38:.4g}q{bend:g} 38 0 76"
         self.parts.append(f'<path d="{path}" {_painted("mark")} stroke-width="2"/>')
 
-    def cells(
-        self, allowed: np.ndarray, x: float, y: float, cell: tuple[float, float]
-    ) -> None:
+    def cells(self, allowed: np.ndarray, x: float, y: float, cell: tuple[float, float]) -> None:
         """Draw a mask: filled cells are visible, hatched cells are hidden."""
         wide, high = cell
         for kind, chosen in (("weights", allowed), ("masked", ~allowed)):
             if chosen.any():
-                corners = [
-                    (x + s * wide, y + t * high) for t, s in np.argwhere(chosen).tolist()
-                ]
-                path = "".join(
-                    f"M{u:.4g} {v:.4g}h{wide:.3g}v{high:.3g}h{-wide:.3g}z"
-                    for u, v in corners
-                )
+                corners = [(x + s * wide, y + t * high) for t, s in np.argwhere(chosen).tolist()]
+                path = "".join(f"M{u:.4g} {v:.4g}h{wide:.3g}v{high:.3g}h{-wide:.3g}z" for u, v in corners)
                 self.parts.append(f'<path d="{path}" {_painted(kind)}/>')
         strokes = []
         for t, s in np.argwhere(~allowed).tolist():
@@ -252,37 +222,25 @@ class Canvas:
         if strokes:
             self.parts.append(f'<path d="{"".join(strokes)}" {_painted("hatch")}/>')
 
-    def line(
-        self, *points: tuple[float, float], kind: str = "wire", width: float = 1.5
-    ) -> None:
+    def line(self, *points: tuple[float, float], kind: str = "wire", width: float = 1.5) -> None:
         path = "M" + "L".join(f"{x:.4g} {y:.4g}" for x, y in points)
         self.parts.append(f'<path d="{path}" {_painted(kind)} stroke-width="{width:.2f}"/>')
 
-    def arrow(
-        self, *points: tuple[float, float], kind: str = "wire", width: float = 1.5
-    ) -> None:
+    def arrow(self, *points: tuple[float, float], kind: str = "wire", width: float = 1.5) -> None:
         """Draw an arrow through the points; its tip touches the last one."""
         (x, y), (u, v) = points[-2:]
         length = float(np.hypot(u - x, v - y))
         a, b = (u - x) / length, (v - y) / length  # the direction in which it arrives
         long, half = 5 + width, 2.4 + width
         back = (u - long * a, v - long * b)
-        self.line(
-            *points[:-1], (u - (long - 1) * a, v - (long - 1) * b), kind=kind, width=width
-        )
+        self.line(*points[:-1], (u - (long - 1) * a, v - (long - 1) * b), kind=kind, width=width)
         corners = [(u, v), (back[0] - half * b, back[1] + half * a)]
         corners.append((back[0] + half * b, back[1] - half * a))
         path = "M" + "L".join(f"{x:.4g} {y:.4g}" for x, y in corners)
-        self.parts.append(
-            f'<path d="{path}z" {_painted("shade" if kind == "flow" else "tip")}/>'
-        )
+        self.parts.append(f'<path d="{path}z" {_painted("shade" if kind == "flow" else "tip")}/>')
 
     def curves(
-        self,
-        ends: Sequence[tuple[tuple[float, float], tuple[float, float]]],
-        *,
-        kind: str,
-        width: float,
+        self, ends: Sequence[tuple[tuple[float, float], tuple[float, float]]], *, kind: str, width: float
     ) -> None:
         """Draw curves that start and end horizontally."""
         path = "".join(
@@ -290,9 +248,7 @@ class Canvas:
             for (x, y), (u, v) in ends
         )
         if path:
-            self.parts.append(
-                f'<path d="{path}" {_painted(kind)} stroke-width="{width:.2f}"/>'
-            )
+            self.parts.append(f'<path d="{path}" {_painted(kind)} stroke-width="{width:.2f}"/>')
 
     def plus(self, x: float, y: float) -> None:
         """Draw the sign of an addition."""
@@ -303,8 +259,7 @@ class Canvas:
         """Return the drawing with its title and its description."""
         lines = on_one_line("\n".join([alt, *words]).split("\n"))
         size = (
-            f'width="{WIDTH * _ENLARGED:g}" height="{self.height * _ENLARGED:g}" '
-            f'viewBox="0 0 {WIDTH} {self.height:g}"'
+            f'width="{WIDTH * _ENLARGED:g}" height="{self.height * _ENLARGED:g}" viewBox="0 0 {WIDTH} {self.height:g}"'
         )
         svg = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" role="img" '

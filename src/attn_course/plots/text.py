@@ -31,14 +31,9 @@ def as_tokens(
 ) -> tuple[list[str], list[str]]:
     if keys is None:
         if shape[0] != shape[1]:
-            raise ValueError(
-                f"keys must be given: weights of shape {shape} has more of one than of the other"
-            )
+            raise ValueError(f"keys must be given: weights of shape {shape} has more of one than of the other")
         keys = queries
-    for name, tokens, size, axis in (
-        ("queries", queries, shape[0], "rows"),
-        ("keys", keys, shape[1], "columns"),
-    ):
+    for name, tokens, size, axis in (("queries", queries, shape[0], "rows"), ("keys", keys, shape[1], "columns")):
         if isinstance(tokens, str):
             raise ValueError(
                 f"{name} must be a list of tokens, not one string {tokens!r}; list(text) takes its characters"
@@ -69,10 +64,7 @@ def check_panels(count: int) -> None:
 def on_one_line(texts: Iterable[object]) -> list[str]:
     """Return tokens as they are drawn. A line break or tab becomes a sign, another invisible character its code."""
     return [
-        "".join(
-            c if c.isprintable() or c in _KEPT or category(c) == "Zs" else sign_of(c)
-            for c in str(text)
-        )
+        "".join(c if c.isprintable() or c in _KEPT or category(c) == "Zs" else sign_of(c) for c in str(text))
         for text in texts
     ]
 
@@ -99,11 +91,7 @@ def tokens_of_panels(
     """The queries and keys of each panel, and whether all panels have the same ones."""
 
     def for_each_panel(name: str, tokens: Any) -> list[Any]:
-        if (
-            tokens is None
-            or isinstance(tokens, str)
-            or all(isinstance(token, str) for token in tokens)
-        ):
+        if tokens is None or isinstance(tokens, str) or all(isinstance(token, str) for token in tokens):
             return [tokens] * shape[0]
         if len(tokens) != shape[0]:
             raise ValueError(
@@ -111,9 +99,7 @@ def tokens_of_panels(
             )
         return list(tokens)
 
-    pairs = zip(
-        for_each_panel("queries", queries), for_each_panel("keys", keys), strict=True
-    )
+    pairs = zip(for_each_panel("queries", queries), for_each_panel("keys", keys), strict=True)
     tokens = [as_tokens(shape[1:], *pair) for pair in pairs]
     return tokens, all(pair == tokens[0] for pair in tokens)
 
@@ -127,19 +113,13 @@ def as_mask(mask: Tensor | ArrayLike | None, shape: tuple[int, ...]) -> np.ndarr
     try:
         return np.broadcast_to(mask, shape)
     except ValueError as error:
-        raise ValueError(
-            f"mask of shape {mask.shape} must broadcast to the weights, of shape {shape}"
-        ) from error
+        raise ValueError(f"mask of shape {mask.shape} must broadcast to the weights, of shape {shape}") from error
 
 
-def check_scale(
-    grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], label: str
-) -> None:
+def check_scale(grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float, float], label: str) -> None:
     low, high = scale
     if not low < high:
-        raise ValueError(
-            f"scale {scale} must rise: its first number is the lightest colour, its second the darkest"
-        )
+        raise ValueError(f"scale {scale} must rise: its first number is the lightest colour, its second the darkest")
     drawn = grid if allowed is None else grid[allowed]
     drawn = drawn[~np.isnan(drawn)]
     slack = 1e-3 * (high - low)
@@ -160,26 +140,15 @@ def fixed(value: float, precision: int) -> str:
 
 
 def signless_zero(number: str) -> str:
-    return (
-        number.removeprefix("-")
-        if number.startswith("-") and not number.strip("-0.e+")
-        else number
-    )
+    return number.removeprefix("-") if number.startswith("-") and not number.strip("-0.e+") else number
 
 
 def as_table(
-    grid: np.ndarray,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    precision: int,
-    allowed: np.ndarray | None,
+    grid: np.ndarray, queries: Sequence[str], keys: Sequence[str], precision: int, allowed: np.ndarray | None
 ) -> str:
     cells = [[fixed(value, precision) for value in row] for row in grid]
     if allowed is not None:
-        cells = [
-            [c if ok else "-" for c, ok in zip(*pair, strict=True)]
-            for pair in zip(cells, allowed, strict=True)
-        ]
+        cells = [[c if ok else "-" for c, ok in zip(*pair, strict=True)] for pair in zip(cells, allowed, strict=True)]
     return as_rows(cells, queries, keys)
 
 
@@ -197,10 +166,7 @@ def as_rows(cells: list[list[str]], queries: Sequence[str], keys: Sequence[str])
 
 def as_columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     """Lay out columns under their heads: the first flush left, the others flush right."""
-    widths = [
-        max(map(width_of, [head, *column]))
-        for head, column in zip(heads, columns, strict=True)
-    ]
+    widths = [max(map(width_of, [head, *column])) for head, column in zip(heads, columns, strict=True)]
     lines = []
     for row in zip(
         *[[head, *column] for head, column in zip(heads, columns, strict=True)],
@@ -208,10 +174,7 @@ def as_columns(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
     ):
         first, *others = row
         parts = [first + " " * (widths[0] - width_of(first))]
-        parts += [
-            " " * (width - width_of(cell)) + cell
-            for width, cell in zip(widths[1:], others, strict=True)
-        ]
+        parts += [" " * (width - width_of(cell)) + cell for width, cell in zip(widths[1:], others, strict=True)]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
 
@@ -225,9 +188,7 @@ def runs_of(cells: np.ndarray) -> list[tuple[int, int, int]]:
     """Row, first column and the column after the last, of each run of true cells."""
     edges = np.diff(np.pad(cells.astype(int), ((0, 0), (1, 1))))
     starts, stops = np.argwhere(edges == 1).tolist(), np.argwhere(edges == -1).tolist()
-    return [
-        (row, start, stop) for (row, start), (_, stop) in zip(starts, stops, strict=True)
-    ]
+    return [(row, start, stop) for (row, start), (_, stop) in zip(starts, stops, strict=True)]
 
 
 def width_of(text: str) -> int:

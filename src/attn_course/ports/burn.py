@@ -83,9 +83,7 @@ def generate_padding_mask(
     return GeneratePaddingMask(tensor, tensor == pad_token)
 
 
-def to_burn_mask(
-    mask: Bool[Tensor, "*batch T S"], *, batch_size: int | None = None
-) -> Bool[Tensor, "..."]:
+def to_burn_mask(mask: Bool[Tensor, "*batch T S"], *, batch_size: int | None = None) -> Bool[Tensor, "..."]:
     """Convert a mask to Burn's convention, where True means that attention is *forbidden*.
 
     The shape of the mask decides which field of :class:`MhaInput` the result is for:
@@ -128,8 +126,7 @@ def to_burn_mask(
 
 
 def from_burn_mask(
-    mask_attn: Bool[Tensor, "B T S"] | None = None,
-    mask_pad: Bool[Tensor, "B S"] | None = None,
+    mask_attn: Bool[Tensor, "B T S"] | None = None, mask_pad: Bool[Tensor, "B S"] | None = None
 ) -> Bool[Tensor, "..."]:
     """Convert a mask from Burn's convention, where True means that attention is forbidden.
 
@@ -145,9 +142,7 @@ def from_burn_mask(
         tensor([[[1, 1, 0]]], dtype=torch.int32)
     """
     if mask_attn is None and mask_pad is None:
-        raise ValueError(
-            "from_burn_mask needs mask_attn, mask_pad or both; neither was given"
-        )
+        raise ValueError("from_burn_mask needs mask_attn, mask_pad or both; neither was given")
     # With one "head" these are the masks of nn.MultiheadAttention, where True is masked too.
     return from_torch_mask(mask_attn, mask_pad, num_heads=1)
 
@@ -379,9 +374,7 @@ class GrowingCache:
     """The axis of positions in what is kept."""
     value: Tensor | None = None
 
-    def __call__(
-        self, x: Float[Tensor, "B T E"], project: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def __call__(self, x: Float[Tensor, "B T E"], project: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the projections of all positions so far."""
         if self.value is None:
             self.value = project(x)
@@ -396,9 +389,7 @@ class FixedCache:
 
     value: Tensor | None = None
 
-    def __call__(
-        self, x: Float[Tensor, "B S E"], project: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def __call__(self, x: Float[Tensor, "B S E"], project: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the projections of the first input."""
         if self.value is None:
             self.value = project(x)

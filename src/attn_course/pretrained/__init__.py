@@ -12,11 +12,7 @@ from attn_course.pretrained.decoder_from_config import (
     load_configured,
 )
 from attn_course.pretrained.gguf_file import GGUFFile, GGUFTensor, read_gguf
-from attn_course.pretrained.gguf_llama import (
-    GGUF_LLAMA_NAMES,
-    load_gguf,
-    load_gguf_tokenizer,
-)
+from attn_course.pretrained.gguf_llama import GGUF_LLAMA_NAMES, load_gguf, load_gguf_tokenizer
 from attn_course.pretrained.gpt2 import GPT2, GPT2_NAMES, load_gpt2, split_fused
 from attn_course.pretrained.hub import download, load_from_hub
 from attn_course.pretrained.llama import (

@@ -82,13 +82,7 @@ class Bert(nn.Module):
         self.embed_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.layers = nn.ModuleList(
             EncoderLayer(
-                d_model,
-                num_heads,
-                d_ff,
-                dropout=dropout,
-                norm_first=False,
-                activation=activation,
-                norm_eps=norm_eps,
+                d_model, num_heads, d_ff, dropout=dropout, norm_first=False, activation=activation, norm_eps=norm_eps
             )
             for _ in range(num_layers)
         )
@@ -135,9 +129,7 @@ class Bert(nn.Module):
 
 def build_bert(config: HFConfig, *, pooler: bool = False) -> Bert:
     """Build a BERT with random weights from its config, or refuse what :class:`Bert` does not have."""
-    config.must_be(
-        position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
-    )
+    config.must_be(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     return Bert(
         config.size("vocab_size"),
         d_model=config.size("hidden_size"),
@@ -174,18 +166,10 @@ def load_bert(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Bert
     names = optional_prefix(BERT_NAMES, "bert.", tensors)
     if model.pooler is None:
         names = {theirs: ours for theirs, ours in names.items() if ours != "pooler"}
-    load_weight_map(
-        model,
-        tensors,
-        names,
-        ignore=["*embeddings.position_ids", "cls.*", "classifier.*"],
-        source=folder,
-    )
+    load_weight_map(model, tensors, names, ignore=["*embeddings.position_ids", "cls.*", "classifier.*"], source=folder)
     return model.eval()
 
 
 def _new_name(name: str) -> str:
     # The first files of BERT still speak of gamma and beta.
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-        "LayerNorm.beta", "LayerNorm.bias"
-    )
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

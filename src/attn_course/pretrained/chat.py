@@ -53,42 +53,26 @@ class ChatTokenizer:
         try:
             from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
         except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                "a tokenizer needs the library tokenizers: pip install tokenizers"
-            ) from None
-        if len({*tokens}) != len(tokens) or not all(
-            isinstance(token, str) for token in tokens
-        ):
+            raise ModuleNotFoundError("a tokenizer needs the library tokenizers: pip install tokenizers") from None
+        if len({*tokens}) != len(tokens) or not all(isinstance(token, str) for token in tokens):
             raise ValueError(f"the {len(tokens)} tokens must be different strings")
         for name, i in (("eos_id", eos_id), ("bos_id", 0 if bos_id is None else bos_id)):
             if not 0 <= i < len(tokens):
                 raise ValueError(f"{name} ({i}) must be from 0 to {len(tokens) - 1}")
-        pairs = [
-            tuple(merge.split(" ")) if isinstance(merge, str) else () for merge in merges
-        ]
-        if wrong := [
-            merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2
-        ]:
+        pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else () for merge in merges]
+        if wrong := [merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2]:
             raise ValueError(
                 f"{len(wrong)} merges are no two tokens with a space between them, such as {wrong[0]!r:.40}"
             )
         vocab = {token: i for i, token in enumerate(tokens)}
         if wrong := [pair for pair in pairs if not {*pair, "".join(pair)} <= vocab.keys()]:
-            raise ValueError(
-                f"{len(wrong)} merges do not fit the tokens, such as {' '.join(wrong[0])!r:.40}"
-            )
+            raise ValueError(f"{len(wrong)} merges do not fit the tokens, such as {' '.join(wrong[0])!r:.40}")
         special_ids = list(special_ids)
         if not all(0 <= i < len(tokens) for i in special_ids):
-            raise ValueError(
-                f"special_ids {special_ids[:8]} must be from 0 to {len(tokens) - 1}"
-            )
+            raise ValueError(f"special_ids {special_ids[:8]} must be from 0 to {len(tokens) - 1}")
         merged = {"".join(pair) for pair in pairs}
-        if wrong := [
-            tokens[i] for i in special_ids if len(tokens[i]) < 2 or tokens[i] in merged
-        ]:
-            raise ValueError(
-                f"the special token {wrong[0]!r:.40} could be written by an ordinary text"
-            )
+        if wrong := [tokens[i] for i in special_ids if len(tokens[i]) < 2 or tokens[i] in merged]:
+            raise ValueError(f"the special token {wrong[0]!r:.40} could be written by an ordinary text")
         try:
             model = models.BPE(vocab=vocab, merges=pairs)
         except Exception as error:  # the library raises nothing more special
@@ -97,15 +81,11 @@ class ChatTokenizer:
         # Words as GPT-2 cuts them, before the merges.
         cut_words = pre_tokenizers.ByteLevel(add_prefix_space=False)
         if split_digits:
-            cut_words = pre_tokenizers.Sequence(
-                [pre_tokenizers.Digits(individual_digits=True), cut_words]
-            )
+            cut_words = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), cut_words])
         self._tokenizer.pre_tokenizer = cut_words
         self._tokenizer.decoder = decoders.ByteLevel()
         self.special = {tokens[i]: i for i in special_ids}
-        self._tokenizer.add_special_tokens(
-            [AddedToken(name, normalized=False) for name in self.special]
-        )
+        self._tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in self.special])
         self._tokenizer.encode_special_tokens = True  # in a text they are text
         self.eos_id = eos_id
         self.bos_id = bos_id
@@ -127,9 +107,7 @@ class ChatTokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(
-                f"the text cannot be encoded as UTF-8: {error.reason} at {error.start}"
-            ) from None
+            raise ValueError(f"the text cannot be encoded as UTF-8: {error.reason} at {error.start}") from None
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -147,36 +125,23 @@ class ChatTokenizer:
                 cuts a content, takes more than a second or 512 MiB, or writes more than a million characters.
         """
         if self.template is None:
-            raise ValueError(
-                "this model has no chat template, so it was not trained to answer; use encode"
-            )
+            raise ValueError("this model has no chat template, so it was not trained to answer; use encode")
         for row in messages:
             content = row.get("content") if isinstance(row, Mapping) else None
-            if (
-                not isinstance(content, str)
-                or {*row} != {"role", "content"}
-                or row["role"] not in _ROLES
-            ):
+            if not isinstance(content, str) or {*row} != {"role", "content"} or row["role"] not in _ROLES:
                 raise ValueError(
                     f"a message must be a role ({', '.join(_ROLES)}) and a content, a text, not {str(row)[:60]}"
                 )
-        secret = "".join(
-            secrets.choice("0123456789") for _ in range(24)
-        )  # upper and lower case are the same
+        secret = "".join(secrets.choice("0123456789") for _ in range(24))  # upper and lower case are the same
         begin, end = f"\ue000{secret}\ue001", f"\ue001{secret}\ue000"
         marked = [{**row, "content": begin + row["content"] + end} for row in messages]
         names = {i: name for name, i in self.special.items()}
-        tokens = {
-            "bos_token": names.get(self.bos_id, ""),
-            "eos_token": names.get(self.eos_id, ""),
-        }
+        tokens = {"bos_token": names.get(self.bos_id, ""), "eos_token": names.get(self.eos_id, "")}
         rendered = _render(self.template, marked, tokens)
         special = "|".join(map(re.escape, sorted(self.special, key=len, reverse=True)))
         ids: list[int] = []
         plain, is_content, is_damaged = "", False, False
-        for part in re.split(
-            "|".join(filter(None, (f"({begin}|{end}", special))) + ")", rendered
-        ):
+        for part in re.split("|".join(filter(None, (f"({begin}|{end}", special))) + ")", rendered):
             if part in (begin, end):
                 is_damaged |= is_content == (part == begin)  # a mark is missing
                 is_content = part == begin
@@ -184,14 +149,10 @@ class ChatTokenizer:
                 ids += [*self._encode(plain), self.special[part]]
                 plain = ""
             else:
-                is_damaged |= secret in part or (
-                    not is_content and not {*part}.isdisjoint("\ue000\ue001")
-                )
+                is_damaged |= secret in part or (not is_content and not {*part}.isdisjoint("\ue000\ue001"))
                 plain += part
         if is_content or is_damaged:
-            raise ValueError(
-                "the chat template changes or cuts the content of a message, which is not possible here"
-            )
+            raise ValueError("the chat template changes or cuts the content of a message, which is not possible here")
         return ids + self._encode(plain)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -257,15 +218,12 @@ def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, str
             [sys.executable, "-I", "-c", _RENDER],
             input=task.encode("utf-8", "surrogatepass"),
             capture_output=True,
-            timeout=20
-            * _MAX_SECONDS,  # of the clock; on a busy machine a second of work takes longer
+            timeout=20 * _MAX_SECONDS,  # of the clock; on a busy machine a second of work takes longer
         )
     except subprocess.TimeoutExpired:
         raise ValueError("the chat template takes too long") from None
     if done.returncode < 0:
-        raise ValueError(
-            f"the chat template takes more than {_MAX_SECONDS} s, so it was stopped"
-        )
+        raise ValueError(f"the chat template takes more than {_MAX_SECONDS} s, so it was stopped")
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
         raise ValueError(f"the chat template cannot be filled in: {reason[-1]}")

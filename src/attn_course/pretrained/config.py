@@ -127,22 +127,16 @@ def read_config(folder: str | Path, model_type: str | None = None) -> "HFConfig"
     """
     path = Path(folder) / "config.json"
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no config.json, so the sizes of the model are unknown"
-        )
+        raise FileNotFoundError(f"{folder} holds no config.json, so the sizes of the model are unknown")
     try:
         config = json.loads(path.read_bytes())
         their_type = config.get("model_type")
     except (ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is damaged: it is not one JSON object ({error})"
-        ) from error
+        raise ValueError(f"{path} is damaged: it is not one JSON object ({error})") from error
     if not isinstance(their_type, str | None):
         raise ValueError(f"{path} has model_type {their_type!r}, which must be a string")
     if model_type is not None and their_type != model_type:
-        raise ValueError(
-            f"{path} describes a model of type {their_type!r}, not {model_type!r}"
-        )
+        raise ValueError(f"{path} describes a model of type {their_type!r}, not {model_type!r}")
     return HFConfig(config, path)
 
 
@@ -160,9 +154,7 @@ class HFConfig(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name in self.defaults:
             return self.defaults[name]
-        raise ValueError(
-            f"{self.path} does not say {name}, without which nothing can be built"
-        )
+        raise ValueError(f"{self.path} does not say {name}, without which nothing can be built")
 
     def size(self, name: str, if_null: int | None = None) -> int:
         """Return a whole number of at least 1; ``if_null`` if the line is null and this is given."""
@@ -170,9 +162,7 @@ class HFConfig(dict[str, Any]):
         if value is None and if_null is not None:
             return if_null
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(
-                f"{self.path} has {name} {value!r}, which must be a whole number of at least 1"
-            )
+            raise ValueError(f"{self.path} has {name} {value!r}, which must be a whole number of at least 1")
         return value
 
     def number(self, name: str, *, positive: bool = False) -> float:
@@ -183,27 +173,21 @@ class HFConfig(dict[str, Any]):
         """Return True or False."""
         value = self[name]
         if not isinstance(value, bool):
-            raise ValueError(
-                f"{self.path} has {name} {value!r}, which must be true or false"
-            )
+            raise ValueError(f"{self.path} has {name} {value!r}, which must be true or false")
         return value
 
     def activation(self, name: str) -> Callable[[Tensor], Tensor]:
         """Return the activation function with this name."""
         value = self[name]
         if not isinstance(value, str) or value not in ACTIVATIONS:
-            raise ValueError(
-                f"{self.path} has {name} {value!r}; here there are {', '.join(ACTIVATIONS)}"
-            )
+            raise ValueError(f"{self.path} has {name} {value!r}; here there are {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
     def must_be(self, **values: Any) -> None:
         """Refuse every value but these, which are also what holds when nothing is said."""
         for name, value in values.items():
             if (theirs := self.get(name)) not in (None, value):
-                raise ValueError(
-                    f"{self.path} has {name} {theirs!r}; our modules have only {value!r}"
-                )
+                raise ValueError(f"{self.path} has {name} {theirs!r}; our modules have only {value!r}")
 
 
 _YARN_NAMES = {
@@ -232,9 +216,7 @@ def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
     old_name = said.pop("type", "default")
     kind = said.pop("rope_type", old_name)
     if kind not in ("default", "yarn"):
-        raise ValueError(
-            f"{config.path} has rope_type {kind!r}; here there are 'default' and 'yarn'"
-        )
+        raise ValueError(f"{config.path} has rope_type {kind!r}; here there are 'default' and 'yarn'")
     names = _YARN_NAMES if kind == "yarn" else {}
     for name, value in said.items():
         says_nothing = value == 1.0 and (kind == "default" or name not in _MSCALES)
@@ -249,9 +231,7 @@ def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
         return Rope(base)
     for name in ("factor", "original_max_position_embeddings"):
         if name not in said:
-            raise ValueError(
-                f"{config.path} does not say {name}, without which rope_type 'yarn' cannot be built"
-            )
+            raise ValueError(f"{config.path} does not say {name}, without which rope_type 'yarn' cannot be built")
     return Rope(base, Yarn(**{names[name]: said[name] for name in names if name in said}))
 
 
@@ -269,9 +249,7 @@ def _find_rope(config: HFConfig, layer_type: str) -> dict[str, Any]:
     elif is_local:
         written = {}  # older files scale only the others
     if not isinstance(written, dict | None):
-        raise ValueError(
-            f"{config.path} has {written!r} for rotary positions, which must be an object"
-        )
+        raise ValueError(f"{config.path} has {written!r} for rotary positions, which must be an object")
     rope = default.copy() if written is None else written.copy()
     beside = config.get("rope_local_base_freq" if is_local else "rope_theta")
     if written is None or rope.get("rope_theta") is None:

@@ -19,17 +19,10 @@ _MAX_TENSORS = 4096
 _MAX_SETTINGS = 4096
 _MAX_STRING = 2**20  # a chat template has some thousand letters
 
-_SCALARS = dict(
-    enumerate(("u1", "i1", "u2", "i2", "u4", "i4", "f4", "?", None, None, "u8", "i8", "f8"))
-)
+_SCALARS = dict(enumerate(("u1", "i1", "u2", "i2", "u4", "i4", "f4", "?", None, None, "u8", "i8", "f8")))
 _STRING, _ARRAY = 8, 9
 # How the format numbers the types that are read here: name, numbers in a block, bytes of a block.
-_TENSOR_TYPES = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    3: ("Q4_1", 32, 20),
-    8: ("Q8_0", 32, 34),
-}
+_TENSOR_TYPES = {0: ("F32", 1, 4), 1: ("F16", 1, 2), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34)}
 _BLOCKS = {name: (numbers, size) for name, numbers, size in _TENSOR_TYPES.values()}
 
 
@@ -60,9 +53,7 @@ class GGUFTensor(NamedTuple):
         """
         data = np.fromfile(self.path, np.uint8, self.num_bytes, offset=self.start)
         if len(data) < self.num_bytes:
-            raise ValueError(
-                f"{self.path} is incomplete: it has become shorter since it was opened"
-            )
+            raise ValueError(f"{self.path} is incomplete: it has become shorter since it was opened")
         return data.reshape(-1, _BLOCKS[self.type][1])
 
 
@@ -82,17 +73,11 @@ class GGUFFile(NamedTuple):
         try:
             from gguf import GGMLQuantizationType, quants
         except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                "reading quantised weights needs the library gguf: pip install gguf"
-            ) from None
+            raise ModuleNotFoundError("reading quantised weights needs the library gguf: pip install gguf") from None
         tensor = self.tensors[name]
-        rows = tensor.blocks.reshape(
-            math.prod(tensor.shape[:-1]), -1
-        )  # long rows, because the library loops over them
+        rows = tensor.blocks.reshape(math.prod(tensor.shape[:-1]), -1)  # long rows, because the library loops over them
         numbers = quants.dequantize(rows, GGMLQuantizationType[tensor.type])
-        numbers = np.require(
-            numbers, np.float32, ["C", "W"]
-        )  # the library returns views of F32, which are read-only
+        numbers = np.require(numbers, np.float32, ["C", "W"])  # the library returns views of F32, which are read-only
         return torch.from_numpy(numbers).view(tensor.shape)
 
     def setting(self, name: str, kind: type, default: Any = None) -> Any:
@@ -108,13 +93,9 @@ class GGUFFile(NamedTuple):
         """
         value = self.metadata.get(name, default)
         if value is None:
-            raise ValueError(
-                f"{self.path} does not say {name}, without which nothing can be built"
-            )
+            raise ValueError(f"{self.path} does not say {name}, without which nothing can be built")
         if type(value) is not kind or (kind is float and not math.isfinite(value)):
-            raise ValueError(
-                f"{self.path} has {name} {str(value)[:40]!r}, which must be a finite {kind.__name__}"
-            )
+            raise ValueError(f"{self.path} has {name} {str(value)[:40]!r}, which must be a finite {kind.__name__}")
         return value
 
 
@@ -136,9 +117,7 @@ def read_gguf(path: str | Path) -> GGUFFile:
         raise FileNotFoundError(f"there is no file {path}")
     with open(path, "rb") as file:
         if file.read(4) != b"GGUF":
-            raise ValueError(
-                f"{path} is no GGUF file: such a file begins with the letters GGUF"
-            )
+            raise ValueError(f"{path} is no GGUF file: such a file begins with the letters GGUF")
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _Reader(path, data).read()
@@ -157,18 +136,12 @@ class _Reader:
     def read(self) -> GGUFFile:
         version = self.number("u4")
         if version not in (2, 3):
-            raise ValueError(
-                f"{self.path} has version {version} of GGUF; here there are 2 and 3, little-endian"
-            )
+            raise ValueError(f"{self.path} has version {version} of GGUF; here there are 2 and 3, little-endian")
         num_tensors, num_settings = self.number("u8"), self.number("u8")
         if num_tensors > _MAX_TENSORS:
-            raise ValueError(
-                f"{self.path} claims {num_tensors} tensors, more than {_MAX_TENSORS}"
-            )
+            raise ValueError(f"{self.path} claims {num_tensors} tensors, more than {_MAX_TENSORS}")
         if num_settings > _MAX_SETTINGS:
-            raise ValueError(
-                f"{self.path} claims {num_settings} settings, more than {_MAX_SETTINGS}"
-            )
+            raise ValueError(f"{self.path} claims {num_settings} settings, more than {_MAX_SETTINGS}")
         metadata: dict[str, Any] = {}
         for _ in range(num_settings):
             name = self.string()
@@ -178,9 +151,7 @@ class _Reader:
         rows = [(self.string(200), *self.layout()) for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment not in (2**n for n in range(3, 17)):
-            raise ValueError(
-                f"{self.path} has general.alignment {str(alignment)[:40]}, which must be a power of two"
-            )
+            raise ValueError(f"{self.path} has general.alignment {str(alignment)[:40]}, which must be a power of two")
         start = -(-self.position // alignment) * alignment
         tensors: dict[str, GGUFTensor] = {}
         for name, shape, kind, offset in rows:
@@ -188,24 +159,16 @@ class _Reader:
                 raise ValueError(f"{self.path} has two tensors {name!r}")
             tensors[name] = self.tensor(name, shape, kind, start + offset)
         # Tensors that share bytes would let a small file fill the memory.
-        in_order = sorted(
-            (tensor.start, tensor.num_bytes, name) for name, tensor in tensors.items()
-        )
+        in_order = sorted((tensor.start, tensor.num_bytes, name) for name, tensor in tensors.items())
         for (first, size, name), (second, _, other) in itertools.pairwise(in_order):
             if first + size > second:
-                raise ValueError(
-                    f"{self.path} is damaged: the tensors {name!r} and {other!r} share bytes"
-                )
+                raise ValueError(f"{self.path} is damaged: the tensors {name!r} and {other!r} share bytes")
         return GGUFFile(self.path, metadata, tensors)
 
     def take(self, num_bytes: int) -> bytes:
         end = self.position + num_bytes
         if end > self.limit:
-            reason = (
-                "where it ends"
-                if end > len(self.data)
-                else "beyond the 64 MiB that are read"
-            )
+            reason = "where it ends" if end > len(self.data) else "beyond the 64 MiB that are read"
             raise ValueError(
                 f"{self.path} is damaged or incomplete: at byte {self.position}, its metadata go on {reason}"
             )
@@ -241,9 +204,7 @@ class _Reader:
     def count(self, number: int, what: str) -> None:
         self.num_values += number
         if self.num_values > _MAX_VALUES:
-            raise ValueError(
-                f"{self.path} claims {number} {what}, and more than {_MAX_VALUES} values in all"
-            )
+            raise ValueError(f"{self.path} claims {number} {what}, and more than {_MAX_VALUES} values in all")
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -258,29 +219,19 @@ class _Reader:
                 return self.strings(length)
         elif scalar := _SCALARS.get(kind):
             return self.number(scalar)
-        raise ValueError(
-            f"{self.path} is damaged: at byte {self.position}, it has values of the unknown type {kind}"
-        )
+        raise ValueError(f"{self.path} is damaged: at byte {self.position}, it has values of the unknown type {kind}")
 
     def layout(self) -> tuple[tuple[int, ...], int, int]:
         num_axes = self.number("u4")
         if not 1 <= num_axes <= 4:
-            raise ValueError(
-                f"{self.path} has a tensor with {num_axes} axes, which must be from 1 to 4"
-            )
+            raise ValueError(f"{self.path} has a tensor with {num_axes} axes, which must be from 1 to 4")
         sizes = [self.number("u8") for _ in range(num_axes)]
         return tuple(reversed(sizes)), self.number("u4"), self.number("u8")
 
-    def tensor(
-        self, name: str, shape: tuple[int, ...], kind: int, start: int
-    ) -> GGUFTensor:
+    def tensor(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> GGUFTensor:
         if kind not in _TENSOR_TYPES:
-            types = ", ".join(
-                f"{number} ({name})" for number, (name, *_) in _TENSOR_TYPES.items()
-            )
-            raise ValueError(
-                f"{self.path} stores {name} with type {kind}; here there are {types}"
-            )
+            types = ", ".join(f"{number} ({name})" for number, (name, *_) in _TENSOR_TYPES.items())
+            raise ValueError(f"{self.path} stores {name} with type {kind}; here there are {types}")
         type_name, numbers, size = _TENSOR_TYPES[kind]
         total = math.prod(shape)
         end = start + total // numbers * size

@@ -51,19 +51,12 @@ def load_gguf(path: str | Path | GGUFFile, *, dtype: torch.dtype = torch.float32
         with torch.device("meta"):  # sizes without numbers
             model = _build_llama(file)
     except RuntimeError as error:  # a product of sizes overflows
-        raise ValueError(
-            f"{file.path} describes a model that is too large: {error}"
-        ) from None
+        raise ValueError(f"{file.path} describes a model that is too large: {error}") from None
     names = dict(GGUF_LLAMA_NAMES)
     if "output.weight" not in file.tensors:
         del names["output"]
-    shapes = {
-        name: torch.empty(tensor.shape, device="meta")
-        for name, tensor in file.tensors.items()
-    }
-    load_weight_map(
-        model, shapes, names, source=file.path
-    )  # a rehearsal: all names and shapes
+    shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in file.tensors.items()}
+    load_weight_map(model, shapes, names, source=file.path)  # a rehearsal: all names and shapes
     tensors = {name: file.dequantize(name).to(dtype) for name in file.tensors}
     load_weight_map(model, tensors, names, source=file.path, assign=True)
     return model.eval()
@@ -72,40 +65,28 @@ def load_gguf(path: str | Path | GGUFFile, *, dtype: torch.dtype = torch.float32
 def _build_llama(file: GGUFFile) -> Llama:
     architecture = file.setting("general.architecture", str)
     if architecture != "llama":
-        raise ValueError(
-            f"{file.path} describes a model of architecture {architecture!r}; here there is 'llama'"
-        )
+        raise ValueError(f"{file.path} describes a model of architecture {architecture!r}; here there is 'llama'")
 
     def size(name: str, default: int | None = None) -> int:
         value = file.setting(f"llama.{name}", int, default)
         if not 1 <= value < 2**31:
-            raise ValueError(
-                f"{file.path} has llama.{name} {value}, which must be from 1 to {2**31 - 1}"
-            )
+            raise ValueError(f"{file.path} has llama.{name} {value}, which must be from 1 to {2**31 - 1}")
         return value
 
     def positive(name: str, default: float | None = None) -> float:
         value = file.setting(f"llama.{name}", float, default)
         if value <= 0:
-            raise ValueError(
-                f"{file.path} has llama.{name} {value}, which must be positive"
-            )
+            raise ValueError(f"{file.path} has llama.{name} {value}, which must be positive")
         return value
 
-    num_layers, d_model, num_heads = (
-        size("block_count"),
-        size("embedding_length"),
-        size("attention.head_count"),
-    )
+    num_layers, d_model, num_heads = (size("block_count"), size("embedding_length"), size("attention.head_count"))
     # Sizes in the metadata cost nothing to write, so the tensors are counted before a layer is built.
     if 9 * num_layers > len(file.tensors):
         raise ValueError(
             f"{file.path} has llama.block_count {num_layers}, but {len(file.tensors)} tensors; a layer has 9"
         )
     layers = range(num_layers)
-    expected = {
-        f"{name}.weight".replace("{i}", str(i)) for name in GGUF_LLAMA_NAMES for i in layers
-    }
+    expected = {f"{name}.weight".replace("{i}", str(i)) for name in GGUF_LLAMA_NAMES for i in layers}
     missing = expected - file.tensors.keys() - {"output.weight"}
     unused = file.tensors.keys() - expected
     if missing or unused:
@@ -114,18 +95,14 @@ def _build_llama(file: GGUFFile) -> Llama:
             for names, what in ((missing, "missing"), (unused, "unexpected"))
             if names
         ]
-        raise ValueError(
-            f"the tensors of {file.path} do not fit, and nothing was loaded; {'; '.join(lists)}"
-        )
+        raise ValueError(f"the tensors of {file.path} do not fit, and nothing was loaded; {'; '.join(lists)}")
     d_ff = size("feed_forward_length")
     for name, wanted in (
         ("token_embd.weight", (file.tensors["token_embd.weight"].shape[0], d_model)),
         ("blk.0.ffn_up.weight", (d_ff, d_model)),
     ):
         if file.tensors[name].shape != wanted:
-            raise ValueError(
-                f"{file.path} stores {name} {file.tensors[name].shape}, not {wanted} as its settings say"
-            )
+            raise ValueError(f"{file.path} stores {name} {file.tensors[name].shape}, not {wanted} as its settings say")
     vocab_size = file.tensors["token_embd.weight"].shape[0]
     head_dim = d_model // num_heads
     required: dict[str, Any] = {
@@ -138,9 +115,7 @@ def _build_llama(file: GGUFFile) -> Llama:
     }
     for name, value in required.items():
         if (actual := file.metadata.get(f"llama.{name}", value)) != value:
-            raise ValueError(
-                f"{file.path} has llama.{name} {str(actual)[:40]!r}; our modules have only {value!r}"
-            )
+            raise ValueError(f"{file.path} has llama.{name} {str(actual)[:40]!r}; our modules have only {value!r}")
     return Llama(
         vocab_size,
         d_model=d_model,
@@ -174,8 +149,7 @@ def load_gguf_tokenizer(path: str | Path | GGUFFile) -> ChatTokenizer:
             f"byte-level BPE, with {', '.join(map(repr, _SPLITS_DIGITS))}"
         )
     tokens, merges, types = (
-        file.setting(f"tokenizer.ggml.{name}", list)
-        for name in ("tokens", "merges", "token_type")
+        file.setting(f"tokenizer.ggml.{name}", list) for name in ("tokens", "merges", "token_type")
     )
     table = file.tensors.get("token_embd.weight")
     if len(types) != len(tokens) or (table is not None and len(tokens) != table.shape[0]):

@@ -29,8 +29,7 @@ GPT2_NAMES = {
     "transformer.wpe": "position_embed",
     "transformer.h.{i}.ln_1": "layers.{i}.self_attention_norm",
     "transformer.h.{i}.attn.c_attn": Into(
-        (f"{_ATTENTION}.q_proj", f"{_ATTENTION}.k_proj", f"{_ATTENTION}.v_proj"),
-        split_fused,
+        (f"{_ATTENTION}.q_proj", f"{_ATTENTION}.k_proj", f"{_ATTENTION}.v_proj"), split_fused
     ),
     "transformer.h.{i}.attn.c_proj": Into(f"{_ATTENTION}.out_proj", torch.t),
     "transformer.h.{i}.ln_2": "layers.{i}.feed_forward_norm",
@@ -83,14 +82,7 @@ class GPT2(DecoderOnly):
         super().__init__(
             nn.Embedding(vocab_size, d_model),
             (
-                EncoderLayer(
-                    d_model,
-                    num_heads,
-                    d_ff,
-                    dropout=dropout,
-                    activation=activation,
-                    norm_eps=norm_eps,
-                )
+                EncoderLayer(d_model, num_heads, d_ff, dropout=dropout, activation=activation, norm_eps=norm_eps)
                 for _ in range(num_layers)
             ),
             nn.LayerNorm(d_model, eps=norm_eps),
@@ -103,11 +95,7 @@ class GPT2(DecoderOnly):
 
 def build_gpt2(config: HFConfig) -> GPT2:
     """Build a GPT-2 with random weights from its config, or refuse what :class:`GPT2` does not have."""
-    config.must_be(
-        scale_attn_weights=True,
-        scale_attn_by_inverse_layer_idx=False,
-        add_cross_attention=False,
-    )
+    config.must_be(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     d_model = config.size("n_embd")
     return GPT2(
         config.size("vocab_size"),

@@ -10,13 +10,7 @@ from attn_course.pretrained.weights import ADVICE, INDEX, WHOLE, read_index
 
 # All names are exact, because the pattern "*.json" would also match files in subfolders.
 _CONFIG = "config.json"
-_TOKENIZER = (
-    "tokenizer.json",
-    "vocab.json",
-    "target_vocab.json",
-    "source.spm",
-    "target.spm",
-)
+_TOKENIZER = ("tokenizer.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm")
 
 
 def download(name: str, revision: str | None = None) -> Path:
@@ -70,9 +64,7 @@ def _fetch(name: str, revision: str | None, files: list[str]) -> Path:
     raise OSError(f"{name} {said}")
 
 
-def load_from_hub(
-    name: str, revision: str | None = None, *, dtype: torch.dtype = torch.float32
-) -> nn.Module:
+def load_from_hub(name: str, revision: str | None = None, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Load a model by its name on the Hugging Face hub into our own modules. Its config is read before its weights are
     fetched.
 

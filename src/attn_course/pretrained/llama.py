@@ -42,12 +42,8 @@ def make_llama_names(num_heads: int, num_kv_heads: int) -> dict[str, str | Into]
     return {
         "model.embed_tokens": "embed",
         "model.layers.{i}.input_layernorm": "layers.{i}.self_attention_norm",
-        f"{theirs}.q_proj": Into(
-            f"{ours}.q_proj", partial(halves_to_neighbours, num_heads=num_heads)
-        ),
-        f"{theirs}.k_proj": Into(
-            f"{ours}.k_proj", partial(halves_to_neighbours, num_heads=num_kv_heads)
-        ),
+        f"{theirs}.q_proj": Into(f"{ours}.q_proj", partial(halves_to_neighbours, num_heads=num_heads)),
+        f"{theirs}.k_proj": Into(f"{ours}.k_proj", partial(halves_to_neighbours, num_heads=num_kv_heads)),
         f"{theirs}.v_proj": f"{ours}.v_proj",
         f"{theirs}.o_proj": f"{ours}.out_proj",
         "model.layers.{i}.post_attention_layernorm": "layers.{i}.feed_forward_norm",
@@ -71,9 +67,7 @@ class GatedFeedForward(nn.Module):
         activation: of the gate.
     """
 
-    def __init__(
-        self, d_model: int, d_ff: int, *, activation: Callable[[Tensor], Tensor] = F.silu
-    ) -> None:
+    def __init__(self, d_model: int, d_ff: int, *, activation: Callable[[Tensor], Tensor] = F.silu) -> None:
         super().__init__()
         self.gate = nn.Linear(d_model, d_ff, bias=False)
         self.up = nn.Linear(d_model, d_ff, bias=False)
@@ -191,12 +185,7 @@ class Llama(DecoderOnly):
                 LlamaLayer(
                     d_model,
                     MultiHeadAttention(
-                        d_model,
-                        num_heads,
-                        num_kv_heads=num_kv_heads,
-                        bias=False,
-                        out_bias=False,
-                        dropout=dropout,
+                        d_model, num_heads, num_kv_heads=num_kv_heads, bias=False, out_bias=False, dropout=dropout
                     ),
                     GatedFeedForward(d_model, d_ff, activation=activation),
                     norm_eps=norm_eps,

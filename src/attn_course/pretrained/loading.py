@@ -25,9 +25,7 @@ _LOADERS = {
 }
 
 
-def load_from_folder(
-    folder: str | Path, *, dtype: torch.dtype = torch.float32
-) -> nn.Module:
+def load_from_folder(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Load a model of any architecture that we have, by the ``model_type`` in its ``config.json``.
 
     Args:
@@ -58,7 +56,5 @@ def check_config(folder: str | Path) -> None:
 def _find_loader(config: HFConfig) -> tuple[Callable[..., nn.Module], ...]:
     name = config.get("model_type")
     if name not in _LOADERS:
-        raise ValueError(
-            f"{config.path} describes a model of type {name!r}; here there are {', '.join(_LOADERS)}"
-        )
+        raise ValueError(f"{config.path} describes a model of type {name!r}; here there are {', '.join(_LOADERS)}")
     return _LOADERS[name]

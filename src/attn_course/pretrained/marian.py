@@ -7,12 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.nn.transformer import (
-    DecoderLayer,
-    EncoderLayer,
-    Transformer,
-    TransformerOptions,
-)
+from attn_course.nn.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerOptions
 from attn_course.pretrained.config import HFConfig, read_config
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
@@ -109,12 +104,10 @@ class Marian(Transformer):
         )
         kind = {"dropout": dropout, "norm_first": False, "activation": activation}
         self.encoder_layers = nn.ModuleList(
-            EncoderLayer(d_model, num_encoder_heads, d_ff_encoder, **kind)
-            for _ in range(num_encoder_layers)
+            EncoderLayer(d_model, num_encoder_heads, d_ff_encoder, **kind) for _ in range(num_encoder_layers)
         )
         self.decoder_layers = nn.ModuleList(
-            DecoderLayer(d_model, num_decoder_heads, d_ff_decoder, **kind)
-            for _ in range(num_decoder_layers)
+            DecoderLayer(d_model, num_decoder_heads, d_ff_decoder, **kind) for _ in range(num_decoder_layers)
         )
         if share_embeddings:
             self.src_embed = self.tgt_embed
@@ -127,9 +120,7 @@ class Marian(Transformer):
         return pairs.mT.flatten(1)
 
     @classmethod
-    def from_torch(
-        cls, module: nn.Transformer, *args: object, **kwargs: object
-    ) -> Transformer:
+    def from_torch(cls, module: nn.Transformer, *args: object, **kwargs: object) -> Transformer:
         """Refuse: an nn.Transformer is a :class:`~attn_course.Transformer`."""
         raise ValueError(
             "use Transformer.from_torch: an nn.Transformer has no embeddings and no logits, so it is no Marian"
@@ -148,8 +139,7 @@ def build_marian(config: HFConfig) -> Marian:
     )
     if config.get("scale_embedding") is None:
         raise ValueError(
-            f"{config.path} does not say scale_embedding, which would mean False; "
-            "our modules have only True"
+            f"{config.path} does not say scale_embedding, which would mean False; our modules have only True"
         )
     src_vocab_size = config.size("vocab_size")
     return Marian(

@@ -38,14 +38,7 @@ class MarianTokenizer:
             self.pad_id: int = written["<pad>"]
             self._unk_id, self._src_eos_id = self._ids["<unk>"], self._ids["</s>"]
             self._src_pad_id = self._ids["<pad>"]
-        except (
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RuntimeError,
-            OSError,
-        ) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OSError) as error:
             raise ValueError(f"the vocabulary in {folder} is damaged: {error}") from error
 
     def encode(self, text: str) -> list[int]:
@@ -63,9 +56,7 @@ class MarianTokenizer:
     def batch(self, texts: Sequence[str]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B"]]:
         """Make ids (B, S), padded on the right, and the length of each row, as decoding takes them."""
         rows = [torch.tensor(self.encode(text)) for text in texts]
-        src = nn.utils.rnn.pad_sequence(
-            rows, batch_first=True, padding_value=self._src_pad_id
-        )
+        src = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self._src_pad_id)
         return src, torch.tensor([len(row) for row in rows])
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:

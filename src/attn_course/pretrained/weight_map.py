@@ -66,11 +66,7 @@ def load_weight_map(
 
     expected, ignored = {theirs for theirs, _ in rows}, tuple(ignore)
     missing = [theirs for theirs, _ in rows if theirs not in tensors]
-    unexpected = [
-        name
-        for name in tensors
-        if name not in expected and not any(fnmatchcase(name, p) for p in ignored)
-    ]
+    unexpected = [name for name in tensors if name not in expected and not any(fnmatchcase(name, p) for p in ignored)]
     # A parameter with two names, such as tied embeddings, needs one row.
     reached = {id(state[name]) for _, ours in rows for name in ours.names}
     forgotten = [name for name, tensor in state.items() if id(tensor) not in reached]
@@ -89,9 +85,7 @@ def load_weight_map(
     }
     if any(problems.values()):
         lists = [f"{len(p)} {what}: {shorten(p)}" for what, p in problems.items() if p]
-        raise ValueError(
-            f"{source} do not fit the module, and nothing was loaded; {'; '.join(lists)}"
-        )
+        raise ValueError(f"{source} do not fit the module, and nothing was loaded; {'; '.join(lists)}")
     if assign:
         module.load_state_dict(ready, strict=False, assign=True)
         return
@@ -110,12 +104,7 @@ def optional_prefix(
 
 
 def load_decoder_weights(
-    model: DecoderOnly,
-    folder: str | Path,
-    names: Mapping[str, str | Into],
-    prefix: str,
-    *,
-    ignore: Iterable[str] = (),
+    model: DecoderOnly, folder: str | Path, names: Mapping[str, str | Into], prefix: str, *, ignore: Iterable[str] = ()
 ) -> None:
     """Give a language model the weights in a folder.
 
@@ -135,9 +124,7 @@ def load_decoder_weights(
     load_weight_map(model, tensors, names, ties=ties, ignore=ignore, source=folder)
 
 
-def _write_out(
-    names: Mapping[str, str | Into], state: Mapping[str, Tensor]
-) -> list[tuple[str, Into]]:
+def _write_out(names: Mapping[str, str | Into], state: Mapping[str, Tensor]) -> list[tuple[str, Into]]:
     """Give each layer rows of its own, and each tensor instead of modules."""
     rows = []
     for theirs, ours in names.items():
@@ -157,19 +144,12 @@ def _write_out(
                 continue
             kinds = [k for k in ("weight", "bias") if f"{our_names[0]}.{k}" in state]
             if not kinds:
-                raise ValueError(
-                    f"the table speaks of {our_names[0]}, which the module does not have"
-                )
-            rows += [
-                (f"{their_name}.{k}", Into([f"{n}.{k}" for n in our_names], ours.change))
-                for k in kinds
-            ]
+                raise ValueError(f"the table speaks of {our_names[0]}, which the module does not have")
+            rows += [(f"{their_name}.{k}", Into([f"{n}.{k}" for n in our_names], ours.change)) for k in kinds]
     return rows
 
 
-def _untie(
-    tensors: Mapping[str, Tensor], ties: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, Tensor], list[str]]:
+def _untie(tensors: Mapping[str, Tensor], ties: Mapping[str, Sequence[str]]) -> tuple[dict[str, Tensor], list[str]]:
     """Keep one of several names of a tensor, and say where those that must be equal are not."""
     tensors, unequal = dict(tensors), []
     for name, others in ties.items():

@@ -66,9 +66,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         if beginning[:1] == b"\x80":
             raise ValueError(_refusal(path)) from None
-        raise ValueError(
-            f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
-        ) from error
+        raise ValueError(f"{path} is damaged: it is no safetensors file, or not all of one ({error})") from error
 
 
 def read_index(index: Path) -> dict[str, str]:
@@ -81,9 +79,7 @@ def read_index(index: Path) -> dict[str, str]:
         places = json.loads(index.read_bytes())["weight_map"]
         inside = all(Path(file).name == file for file in places.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{index} is damaged: it does not say which file holds which tensor"
-        ) from error
+        raise ValueError(f"{index} is damaged: it does not say which file holds which tensor") from error
     if not inside:
         raise ValueError(f"{index} names files outside its folder; that is refused")
     return places
@@ -93,9 +89,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     places = read_index(index)
     files = sorted(set(places.values()))
     if absent := [file for file in files if not (index.parent / file).is_file()]:
-        raise ValueError(
-            f"{index.parent} is not complete: {shorten(absent)} of {len(files)} files missing"
-        )
+        raise ValueError(f"{index.parent} is not complete: {shorten(absent)} of {len(files)} files missing")
     tensors, wrong = {}, []
     for file in files:
         shard = _read_file(index.parent / file)

@@ -8,11 +8,7 @@ from torch import Tensor
 
 
 def assert_causal(
-    fn: Callable[[Tensor], Tensor],
-    x: Shaped[Tensor, "*batch T D"],
-    *,
-    atol: float = 0.0,
-    seed: int = 0,
+    fn: Callable[[Tensor], Tensor], x: Shaped[Tensor, "*batch T D"], *, atol: float = 0.0, seed: int = 0
 ) -> None:
     r"""Check that output t of ``fn`` depends on inputs up to t only, and say where it does not.
 
@@ -46,8 +42,7 @@ def assert_causal(
     """
     if x.dim() < 2 or x.size(-2) < 2:
         raise ValueError(
-            f"x of shape {tuple(x.shape)} must be (..., T, D) with T at least 2, "
-            "or there is no future to leak"
+            f"x of shape {tuple(x.shape)} must be (..., T, D) with T at least 2, or there is no future to leak"
         )
     rng = torch.Generator().manual_seed(seed)
     # A caller who computes without gradients has leaks like any other; this turns gradients on, too.
@@ -81,9 +76,7 @@ def _check_gradient(x: Tensor, out: Tensor, positions: int, rng: torch.Generator
     mixture = torch.randn(out.shape, generator=rng).to(out)
     for t in range(x.size(-2) - 1):
         mixed = (out * mixture).select(positions, t).sum()
-        (gradient,) = torch.autograd.grad(
-            mixed, x, retain_graph=True, materialize_grads=True
-        )
+        (gradient,) = torch.autograd.grad(mixed, x, retain_graph=True, materialize_grads=True)
         size = gradient.abs().amax(-1)  # (..., T)
         size = size.flatten(0, -2).amax(0) if size.dim() > 1 else size  # (T,)
         leaks = (~(size[t + 1 :] == 0)).nonzero()  # NaN is a leak too
@@ -123,20 +116,14 @@ def _make_pairs(x: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
 
 
 def _check_perturbation(
-    fn: Callable[[Tensor], Tensor],
-    past: Tensor,
-    future: Tensor,
-    positions: int,
-    atol: float,
+    fn: Callable[[Tensor], Tensor], past: Tensor, future: Tensor, positions: int, atol: float
 ) -> None:
     before = fn(past.clone())
     for t in range(past.size(-2) - 1):
         changed = torch.cat([past[..., : t + 1, :], future[..., t + 1 :, :]], dim=-2)
         moved = _distance(fn(changed), before).narrow(positions, 0, t + 1)
         if not (moved <= atol).all():
-            first = int(
-                (~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0]
-            )
+            first = int((~(moved <= atol)).movedim(positions, 0).flatten(1).any(1).nonzero()[0])
             raise AssertionError(
                 f"output {first} depends on the future: it moves by {moved.select(positions, first).max():.2g} "
                 f"when inputs after {t} change. A causal output t depends on inputs 0 to t only"

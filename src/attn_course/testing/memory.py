@@ -26,11 +26,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
         >>> peak_bytes(lambda: x.sin().cos())  # two tensors of 1000 numbers, 4 bytes each
         8000
     """
-    accelerator = (
-        torch.accelerator.current_accelerator()
-        if torch.accelerator.is_available()
-        else None
-    )
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     # Others keep no such statistics.
     counts = accelerator is not None and accelerator.type in ("cuda", "xpu")
     if counts:

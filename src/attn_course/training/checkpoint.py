@@ -42,9 +42,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise OSError(error.errno, message) from error
 
 
-def save_checkpoint(
-    path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]
-) -> None:
+def save_checkpoint(path: str | Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write tensors, and a description as JSON.
 
     Raises:
@@ -72,9 +70,7 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
         if not isinstance(about, dict):
             raise ValueError(f"its description is {about!r}, not a table")
     except (AttributeError, TypeError, ValueError, SafetensorError) as error:
-        raise ValueError(
-            f"{path} is damaged: it is no safetensors file, or not all of one ({error})"
-        ) from error
+        raise ValueError(f"{path} is damaged: it is no safetensors file, or not all of one ({error})") from error
     sha256 = hashlib.sha256(data).hexdigest()
     if metadata.get("sha256", sha256) != sha256:
         raise ValueError(

@@ -68,9 +68,7 @@ def join_processes() -> Iterator[None]:
     if device.type in ("cuda", "xpu"):  # one device for each process
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     # The other processes wait while the first one prepares the text and translates dev.
-    dist.init_process_group(
-        dist.get_default_backend_for_device(device), timeout=timedelta(hours=2)
-    )
+    dist.init_process_group(dist.get_default_backend_for_device(device), timeout=timedelta(hours=2))
     try:
         yield
     finally:

@@ -8,10 +8,7 @@ from attn_course.data.subwords import PAD_ID
 
 
 def translation_loss(
-    logits: Float[Tensor, "B T V"],
-    tgt_out: Int[Tensor, "B T"],
-    *,
-    label_smoothing: float = 0.0,
+    logits: Float[Tensor, "B T V"], tgt_out: Int[Tensor, "B T"], *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy, in nats, summed over all real target tokens.
 
@@ -39,9 +36,5 @@ def translation_loss(
             f"logits {tuple(logits.shape)} must be (B, T, V) for targets (B, T), here {tuple(tgt_out.shape)}"
         )
     return F.cross_entropy(
-        logits.flatten(0, 1),
-        tgt_out.flatten(),
-        ignore_index=PAD_ID,
-        label_smoothing=label_smoothing,
-        reduction="sum",
+        logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=label_smoothing, reduction="sum"
     )

@@ -19,21 +19,12 @@ class RandomStates:
         saved: the tensors of a checkpoint, whose states replace the seeds.
     """
 
-    def __init__(
-        self,
-        parts: Iterable[int],
-        seed: int,
-        device: torch.device,
-        saved: dict[str, Tensor],
-    ) -> None:
+    def __init__(self, parts: Iterable[int], seed: int, device: torch.device, saved: dict[str, Tensor]) -> None:
         self.device = device
         self._states = {}
         for part in parts:
             torch.manual_seed(seed + part)
-            self._states[part] = {
-                name: saved.get(_key(name, part), state)
-                for name, state in self._read().items()
-            }
+            self._states[part] = {name: saved.get(_key(name, part), state) for name, state in self._read().items()}
 
     @contextlib.contextmanager
     def use(self, part: int) -> Iterator[None]:
@@ -47,11 +38,7 @@ class RandomStates:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the states as tensors of a checkpoint."""
-        return {
-            _key(name, part): state
-            for part, states in self._states.items()
-            for name, state in states.items()
-        }
+        return {_key(name, part): state for part, states in self._states.items() for name, state in states.items()}
 
     def _read(self) -> dict[str, Tensor]:
         states = {"rng": torch.get_rng_state()}

@@ -62,12 +62,7 @@ def _name_holder(path: Path) -> str:
 
 
 def prepare_folder(
-    folder: Path,
-    settings: Settings,
-    data: dict[str, Any],
-    learn_from: Learn,
-    *,
-    keep_vocabularies: bool = False,
+    folder: Path, settings: Settings, data: dict[str, Any], learn_from: Learn, *, keep_vocabularies: bool = False
 ) -> None:
     """Write the settings, a description of the text, and the vocabularies, or check that they have not changed.
 
@@ -91,21 +86,13 @@ def prepare_folder(
     if resuming := (folder / LAST).exists():
         _check_same_settings(folder, settings)
         _check_same_data(folder, data)
-    keep = resuming or (
-        keep_vocabularies and (settings.new_vocabularies or not settings.init_from)
-    )
+    keep = resuming or (keep_vocabularies and (settings.new_vocabularies or not settings.init_from))
     vocabularies = _find_vocabularies(folder, settings, learn_from, keep=keep)
-    data["vocabularies"] = {
-        name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()
-    }
+    data["vocabularies"] = {name: hashlib.sha256(model).hexdigest() for name, model in vocabularies.items()}
     if settings.new_vocabularies:
         theirs = _read_data(folder) if resuming else {}
         data["carried_over"] = theirs.get("carried_over") or {
-            name: count_origins(
-                match_pieces(
-                    Subwords.load(Path(settings.init_from) / name), Subwords(model)
-                )
-            )
+            name: count_origins(match_pieces(Subwords.load(Path(settings.init_from) / name), Subwords(model)))
             for name, model in vocabularies.items()
         }
     if resuming:
@@ -215,9 +202,7 @@ def _read_data(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def _find_vocabularies(
-    folder: Path, settings: Settings, learn_from: Learn, *, keep: bool
-) -> dict[str, bytes]:
+def _find_vocabularies(folder: Path, settings: Settings, learn_from: Learn, *, keep: bool) -> dict[str, bytes]:
     """Return the vocabularies: the ones in the folder, the ones of the initial run, or new ones."""
     names = (SRC_SUBWORDS, TGT_SUBWORDS)
     if keep and all((folder / name).exists() for name in names):

@@ -96,26 +96,18 @@ class Settings:
             try:
                 getattr(self, name).encode()
             except UnicodeEncodeError as error:
-                raise ValueError(
-                    f"{name} ({getattr(self, name)!r}) must be valid in UTF-8: {error.reason}"
-                ) from None
+                raise ValueError(f"{name} ({getattr(self, name)!r}) must be valid in UTF-8: {error.reason}") from None
         if self.schedule not in ("inverse_sqrt", "cosine"):
-            raise ValueError(
-                f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'"
-            )
+            raise ValueError(f"schedule ({self.schedule!r}) must be 'inverse_sqrt' or 'cosine'")
         self._check_at_least(
             1,
             "src_vocab_size tgt_vocab_size max_pieces d_model num_heads num_encoder_layers num_decoder_layers "
             "d_ff steps tokens_per_batch grad_accum_steps evaluate_every save_every",
         )
-        self._check_at_least(
-            0, "warmup_steps weight_decay held_out number_copies pairs_per_shard"
-        )
+        self._check_at_least(0, "warmup_steps weight_decay held_out number_copies pairs_per_shard")
         for name in ("peak_lr", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"{name} ({getattr(self, name)}) must be above 0 and finite"
-                )
+                raise ValueError(f"{name} ({getattr(self, name)}) must be above 0 and finite")
         for name in (
             "subword_dropout",
             "dropout",
@@ -124,9 +116,7 @@ class Settings:
             "ema_decay",
         ):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} ({getattr(self, name)}) must be at least 0 and below 1"
-                )
+                raise ValueError(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
         if self.max_pieces >= _MAX_LEN:
             raise ValueError(
                 f"max_pieces ({self.max_pieces}) must be below {_MAX_LEN}, the maximum length of the model"
@@ -139,24 +129,18 @@ class Settings:
                 f"({self.subword_dropout}) and number_copies ({self.number_copies}) must be 0"
             )
         if self.d_model % 2 or self.d_model % self.num_heads:
-            raise ValueError(
-                f"d_model ({self.d_model}) must be even, and num_heads ({self.num_heads}) must divide it"
-            )
+            raise ValueError(f"d_model ({self.d_model}) must be even, and num_heads ({self.num_heads}) must divide it")
 
     def _check_type(self, field: dataclasses.Field) -> None:
         value = getattr(self, field.name)
         if field.type is float and type(value) is int:  # TOML has 1 where 1.0 is meant
             object.__setattr__(self, field.name, float(value))
         elif field.name == "corpora":
-            if not (
-                isinstance(value, tuple | list) and all(isinstance(v, str) for v in value)
-            ):
+            if not (isinstance(value, tuple | list) and all(isinstance(v, str) for v in value)):
                 raise TypeError(f"corpora ({value!r}) must be a list of names")
             object.__setattr__(self, "corpora", tuple(value))
         elif type(value) is not field.type:
-            raise TypeError(
-                f"{field.name} ({value!r}) must have the type {field.type.__name__}"
-            )
+            raise TypeError(f"{field.name} ({value!r}) must have the type {field.type.__name__}")
 
     def _check_at_least(self, low: int, names: str) -> None:
         for name in names.split():
@@ -179,23 +163,17 @@ class Settings:
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(
-                f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return cls(**values)
 
     @property
     def division(self) -> dict[str, Any]:
         """The settings of dev and test, as arguments of :func:`~attn_course.data.corpus_mixture.load_text`."""
-        return {
-            name: getattr(self, name) for name in ("dev", "test", "held_out", "split_seed")
-        }
+        return {name: getattr(self, name) for name in ("dev", "test", "held_out", "split_seed")}
 
     def to_toml(self) -> str:
         """Return the settings as TOML, one in each line."""
-        return "".join(
-            f"{name} = {_write_value(value)}\n" for name, value in vars(self).items()
-        )
+        return "".join(f"{name} = {_write_value(value)}\n" for name, value in vars(self).items())
 
 
 def _write_value(value: Any) -> str:

@@ -31,12 +31,7 @@ from attn_course.data.named_corpora import describe_corpus, stream_corpus
 from attn_course.data.subwords import Subwords
 from attn_course.training.checkpoint import write_atomically
 from attn_course.training.distributed import find_processes
-from attn_course.training.run_dir import (
-    SRC_SUBWORDS,
-    TGT_SUBWORDS,
-    describe_pairs,
-    prepare_folder,
-)
+from attn_course.training.run_dir import SRC_SUBWORDS, TGT_SUBWORDS, describe_pairs, prepare_folder
 from attn_course.training.settings import Settings
 
 SHARDS, INDEX = "shards", "index.json"
@@ -92,11 +87,7 @@ class Shards(Sequence):
 
 
 def write_shard(
-    folder: Path,
-    number: int,
-    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
-    *,
-    vocab_size: int,
+    folder: Path, number: int, pairs: Iterable[tuple[Sequence[int], Sequence[int]]], *, vocab_size: int
 ) -> dict[str, Any]:
     """Write pairs of ids, and return their number and the SHA-256 of the files for :func:`read_shard`.
 
@@ -164,11 +155,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         made_from = _describe(settings, text)
         before = _read_index(shards)
         same_text = before.get("made_from") == made_from
-        num_lines = (
-            before["lines"]
-            if same_text
-            else sum(1 for name in settings.corpora for _ in stream_corpus(name))
-        )
+        num_lines = before["lines"] if same_text else sum(1 for name in settings.corpora for _ in stream_corpus(name))
         num_shards = math.ceil(num_lines / settings.pairs_per_shard)
 
         def is_done() -> bool:
@@ -178,9 +165,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
         def spread() -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            pairs = tqdm(
-                text.train(), "reading", num_lines, unit="pair", disable=quiet or None
-            )
+            pairs = tqdm(text.train(), "reading", num_lines, unit="pair", disable=quiet or None)
             _spread(pairs, num_shards, unfinished, settings.pairs_per_shard)
 
         def learn_from() -> tuple[Iterator[list[str]], Iterator[list[str]]]:
@@ -204,9 +189,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
     to_make = processes.gather(to_make)[0]
     if to_make:
         mine = range(processes.rank, to_make, processes.size)
-        vocabularies = [
-            Subwords.load(folder / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS)
-        ]
+        vocabularies = [Subwords.load(folder / name) for name in (SRC_SUBWORDS, TGT_SUBWORDS)]
         records = {
             number: _encode(unfinished, number, vocabularies, settings)
             for number in tqdm(mine, "preparing", unit="shard", disable=quiet or None)
@@ -220,9 +203,7 @@ def prepare_shards(folder: Path, settings: Settings, *, quiet: bool = False) -> 
                 "vocabularies": _vocabularies(folder),
                 "shards": [records[n] for n in sorted(records) if records[n]["pairs"]],
             }
-            write_atomically(
-                unfinished / INDEX, (json.dumps(index, indent=1) + "\n").encode()
-            )
+            write_atomically(unfinished / INDEX, (json.dumps(index, indent=1) + "\n").encode())
             shutil.rmtree(shards, ignore_errors=True)
             os.replace(unfinished, shards)
         processes.wait()
@@ -276,9 +257,7 @@ def _spread(pairs: Iterable[Pair], num_shards: int, folder: Path, at_once: int) 
         for number, lines in enumerate(waiting):
             # A system limits the number of open files.
             if lines:
-                with _text_of(folder, number).open(
-                    "a", encoding="utf-8", newline="\n"
-                ) as file:
+                with _text_of(folder, number).open("a", encoding="utf-8", newline="\n") as file:
                     file.writelines(lines)
                 lines.clear()
 
@@ -306,9 +285,7 @@ def _read_pairs(path: Path) -> list[Pair]:
     return [Pair(*line.removesuffix("\n").split("\t")) for line in lines]
 
 
-def _encode(
-    folder: Path, number: int, vocabularies: Sequence[Subwords], settings: Settings
-) -> dict[str, Any]:
+def _encode(folder: Path, number: int, vocabularies: Sequence[Subwords], settings: Settings) -> dict[str, Any]:
     """Convert the text of a shard to ids."""
     src, tgt = vocabularies
     path = _text_of(folder, number)

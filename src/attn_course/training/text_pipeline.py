@@ -51,33 +51,23 @@ class TextPipeline:
         if not isinstance(text.train, Shards):
             self._encode_training_text()
         elif not text.train:
-            raise ValueError(
-                f"max_pieces ({settings.max_pieces}) leaves none of the pairs to train on"
-            )
+            raise ValueError(f"max_pieces ({settings.max_pieces}) leaves none of the pairs to train on")
 
     def _encode_training_text(self) -> None:
         settings, train = self.settings, self.text.train
-        pairs = [
-            (self.src_subwords.encode(ja), self.tgt_subwords.encode(en)) for ja, en in train
-        ]
+        pairs = [(self.src_subwords.encode(ja), self.tgt_subwords.encode(en)) for ja, en in train]
         fits = [min(map(len, pair)) > 0 and self._is_short(pair) for pair in pairs]
         self.pairs: IdPairs = list(compress(pairs, fits))
         self.words: list[WordPair] = list(compress(train, fits))
         spelled = (_spell(pair) for pair in self.words) if settings.number_copies else ()
-        self.pairs_with_numbers = [
-            pair for pair in spelled if vary_numbers(pair, Random(0))
-        ]
+        self.pairs_with_numbers = [pair for pair in spelled if vary_numbers(pair, Random(0))]
         if not self.pairs:
-            raise ValueError(
-                f"max_pieces ({settings.max_pieces}) leaves none of the {len(pairs)} pairs to train on"
-            )
+            raise ValueError(f"max_pieces ({settings.max_pieces}) leaves none of the {len(pairs)} pairs to train on")
 
     def _is_short(self, pair: tuple[list[int], list[int]]) -> bool:
         return max(map(len, pair)) <= self.settings.max_pieces
 
-    def batches(
-        self, state: dict[str, Any], parts: range, num_parts: int
-    ) -> Iterator[LocalBatches]:
+    def batches(self, state: dict[str, Any], parts: range, num_parts: int) -> Iterator[LocalBatches]:
         """Yield batches without end.
 
         Args:
@@ -92,17 +82,13 @@ class TextPipeline:
                 for bucket in buckets[state["done"] :]:
                     state["done"] += 1
                     tokens = sum(lengths[i][1] + 1 for i in bucket)
-                    yield LocalBatches(
-                        [_make_part(pairs, bucket, n, num_parts) for n in parts], tokens
-                    )
+                    yield LocalBatches([_make_part(pairs, bucket, n, num_parts) for n in parts], tokens)
                 state["shard"] += 1
                 state["done"] = 0
             state["epoch"] += 1
             state["shard"] = 0
 
-    def _shards(
-        self, state: dict[str, Any]
-    ) -> Iterator[tuple[IdPairs | Shard, list, Random]]:
+    def _shards(self, state: dict[str, Any]) -> Iterator[tuple[IdPairs | Shard, list, Random]]:
         """Yield the rest of this epoch: pairs, their lengths, and a random generator that shuffles them."""
         epoch, shards = state["epoch"], self.text.train
         seed = f"{self.settings.seed} {epoch}"
@@ -135,9 +121,7 @@ class TextPipeline:
         """Return additional pairs for an epoch: copies of the pairs with numbers, with other numbers."""
         rng = Random(f"{self.settings.seed} {epoch} numbers")
         varied = [
-            vary_numbers(pair, rng)
-            for _ in range(self.settings.number_copies)
-            for pair in self.pairs_with_numbers
+            vary_numbers(pair, rng) for _ in range(self.settings.number_copies) for pair in self.pairs_with_numbers
         ]
         held_out = [_spell(pair) for pair in (*self.text.dev, *self.text.test)]
         pairs = []
@@ -149,9 +133,7 @@ class TextPipeline:
         return pairs
 
 
-def _make_part(
-    pairs: IdPairs | Shard, bucket: list[int], number: int, num_parts: int
-) -> Batch:
+def _make_part(pairs: IdPairs | Shard, bucket: list[int], number: int, num_parts: int) -> Batch:
     """Make one part of a batch. All processes know the whole batch, but each makes only its own parts."""
     indices = bucket[number::num_parts]
     batch = make_batch([pairs[i] for i in indices or bucket[:1]])

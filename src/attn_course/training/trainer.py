@@ -49,12 +49,7 @@ from attn_course.training.vocabulary_transfer import match_pieces, transfer_embe
 
 
 def train(
-    settings: Settings,
-    folder: str | Path,
-    *,
-    text: Text | None = None,
-    stop_at: int | None = None,
-    quiet: bool = False,
+    settings: Settings, folder: str | Path, *, text: Text | None = None, stop_at: int | None = None, quiet: bool = False
 ) -> Path:
     """Train a translator, or continue a run from its last checkpoint in the folder.
 
@@ -103,9 +98,7 @@ def train(
         return _train(settings, folder, text, stop_at, quiet)
 
 
-def _train(
-    settings: Settings, folder: Path, text: Text | None, stop_at: int | None, quiet: bool
-) -> Path:
+def _train(settings: Settings, folder: Path, text: Text | None, stop_at: int | None, quiet: bool) -> Path:
     processes = find_processes()
     if text is None:
         text = prepare_shards(folder, settings, quiet=quiet)
@@ -140,10 +133,7 @@ def _train(
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
             bar.update()
             last = stopping or state["step"] >= end
-            if (
-                state["step"] % settings.evaluate_every == 0
-                or state["step"] == settings.steps
-            ):
+            if state["step"] % settings.evaluate_every == 0 or state["step"] == settings.steps:
                 if processes.is_first:
                     record = run.evaluate()
                     if not quiet:
@@ -175,16 +165,12 @@ class Trainer:
                 file=sys.stderr,
             )
         torch.manual_seed(settings.seed)
-        self.model = make_model(
-            settings, len(self.pipeline.src_subwords), len(self.pipeline.tgt_subwords)
-        )
+        self.model = make_model(settings, len(self.pipeline.src_subwords), len(self.pipeline.tgt_subwords))
         resuming = (folder / LAST).exists()
         if settings.init_from and not resuming:
             self._init_from(Path(settings.init_from))
         self.model.to(self.device).train()
-        self.average = (
-            WeightAverage(self.model, settings.ema_decay) if settings.ema_decay else None
-        )
+        self.average = WeightAverage(self.model, settings.ema_decay) if settings.ema_decay else None
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=settings.peak_lr,
@@ -200,8 +186,7 @@ class Trainer:
             "loss": 0.0,
             "tokens": 0,
             "best_bleu": -1.0,
-            "parts": self.processes.size
-            * settings.grad_accum_steps,  # number of parts of a batch
+            "parts": self.processes.size * settings.grad_accum_steps,  # number of parts of a batch
             "cpu_seconds": 0.0,
         }
         tensors = self._restore(folder / LAST) if resuming else {}
@@ -211,9 +196,7 @@ class Trainer:
         self.random_states = RandomStates(self.parts, settings.seed, self.device, tensors)
         if self.processes.is_first:
             forget_metrics_after(folder / METRICS, self.state["step"])
-        self.parallel = (
-            DistributedDataParallel(self.model) if self.processes.size > 1 else self.model
-        )
+        self.parallel = DistributedDataParallel(self.model) if self.processes.size > 1 else self.model
         self._cpu_before = self.state["cpu_seconds"] - time.process_time()
         self.reset_meters(keep_loss=True)
 
@@ -221,9 +204,7 @@ class Trainer:
         """Yield this process's share of each batch, from the current state on."""
         return self.pipeline.batches(self.state, self.parts, self.num_parts)
 
-    def step(
-        self, share: LocalBatches, *, wants_to_stop: bool
-    ) -> tuple[float, float, bool]:
+    def step(self, share: LocalBatches, *, wants_to_stop: bool) -> tuple[float, float, bool]:
         """Take one step. Return the loss, the tokens per second, and whether any process wants to stop."""
         settings, state = self.settings, self.state
         state["step"] += 1
@@ -304,9 +285,7 @@ class Trainer:
                 file=sys.stderr,
             )
         readable = list(compress(sources, fits))
-        translations = iter(
-            translate_greedily(self.eval_model, readable, self.pipeline.tgt_subwords)
-        )
+        translations = iter(translate_greedily(self.eval_model, readable, self.pipeline.tgt_subwords))
         hypotheses = [next(translations) if fit else "" for fit in fits]
         references = [" ".join(en) for _, en in dev]
         bleu = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
@@ -373,26 +352,16 @@ class Trainer:
         weights = {name: tensor.float() for name, tensor in weights.items()}
         if self.settings.new_vocabularies:
             own = self.model.state_dict()
-            src = match_pieces(
-                Subwords.load(source / SRC_SUBWORDS), self.pipeline.src_subwords
-            )
-            tgt = match_pieces(
-                Subwords.load(source / TGT_SUBWORDS), self.pipeline.tgt_subwords
-            )
-            for name, origins in (
-                ("src_embed.weight", src),
-                ("tgt_embed.weight", tgt),
-                ("to_logits.weight", tgt),
-            ):
+            src = match_pieces(Subwords.load(source / SRC_SUBWORDS), self.pipeline.src_subwords)
+            tgt = match_pieces(Subwords.load(source / TGT_SUBWORDS), self.pipeline.tgt_subwords)
+            for name, origins in (("src_embed.weight", src), ("tgt_embed.weight", tgt), ("to_logits.weight", tgt)):
                 if name in weights:
                     weights[name] = transfer_embeddings(weights[name], own[name], origins)
         _load_weights_from(source / BEST, self.model, weights)
 
 
 @torch.no_grad()
-def translate_greedily(
-    model: Transformer, sources: list[list[int]], tgt_subwords: Subwords
-) -> list[str]:
+def translate_greedily(model: Transformer, sources: list[list[int]], tgt_subwords: Subwords) -> list[str]:
     """Translate sentences, given as ids, by greedy search."""
     was_training = model.training
     model.eval()
@@ -406,9 +375,7 @@ def _load_weights_from(path: Path, model: Transformer, weights: dict[str, Tensor
         load_weights(model, weights)
     except (KeyError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[-1].strip()
-        raise ValueError(
-            f"the weights in {path} do not fit the settings: {reason}"
-        ) from error
+        raise ValueError(f"the weights in {path} do not fit the settings: {reason}") from error
 
 
 class _StopSignal:

@@ -21,11 +21,7 @@ def match_pieces(old: Subwords, new: Subwords) -> list[list[int]]:
 def count_origins(origins: list[list[int]]) -> dict[str, int]:
     """Count the new pieces that the old vocabulary has, that it spells with several pieces, and that it lacks."""
     sizes = [len(ids) for ids in origins]
-    return {
-        "kept": sizes.count(1),
-        "mean_of_several": sum(size > 1 for size in sizes),
-        "new": sizes.count(0),
-    }
+    return {"kept": sizes.count(1), "mean_of_several": sum(size > 1 for size in sizes), "new": sizes.count(0)}
 
 
 def transfer_embeddings(
@@ -40,7 +36,5 @@ def transfer_embeddings(
                 [2.],
                 [9.]])
     """
-    rows = [
-        old[ids].mean(dim=0) if ids else row for ids, row in zip(origins, new, strict=True)
-    ]
+    rows = [old[ids].mean(dim=0) if ids else row for ids, row in zip(origins, new, strict=True)]
     return torch.stack(rows)

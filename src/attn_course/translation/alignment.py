@@ -11,9 +11,7 @@ Alignment = frozenset[tuple[int, int]] | set[tuple[int, int]]
 
 
 def alignment_error_rate(
-    predicted: Sequence[Alignment],
-    sure: Sequence[Alignment],
-    possible: Sequence[Alignment] | None = None,
+    predicted: Sequence[Alignment], sure: Sequence[Alignment], possible: Sequence[Alignment] | None = None
 ) -> float:
     r"""Return the share of wrong or missing links over a whole corpus; 0 is best.
 
@@ -45,9 +43,7 @@ def alignment_error_rate(
     for a, s, p in zip(predicted, sure, possible, strict=True):
         for given in (a, s, p):
             if isinstance(given, str):
-                raise TypeError(
-                    f"an alignment is a set of pairs (target, source) of numbers, not the string {given!r}"
-                )
+                raise TypeError(f"an alignment is a set of pairs (target, source) of numbers, not the string {given!r}")
         a, s = set(a), set(s)
         hits += len(a & s) + len(a & (s | set(p)))
         links += len(a) + len(s)
@@ -82,13 +78,7 @@ def align_by_weights(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     """
     largest, indices = weights.max(dim=-1)
     linked = largest > 1 - weights.sum(dim=-1)
-    return {
-        (t, s)
-        for t, (s, is_linked) in enumerate(
-            zip(indices.tolist(), linked.tolist(), strict=True)
-        )
-        if is_linked
-    }
+    return {(t, s) for t, (s, is_linked) in enumerate(zip(indices.tolist(), linked.tolist(), strict=True)) if is_linked}
 
 
 def weights_of_words(
@@ -130,9 +120,7 @@ def weights_of_words(
     return (tgt / tgt.sum(dim=0)).mT @ weights @ src
 
 
-def _share_of_words(
-    pieces: Sequence[str], words: Sequence[str]
-) -> Float[Tensor, "pieces words"]:
+def _share_of_words(pieces: Sequence[str], words: Sequence[str]) -> Float[Tensor, "pieces words"]:
     """Return the share of the characters of each piece in each word. Rows sum to 1, or to 0 for special pieces."""
     if "".join(pieces) != "".join(words) or not all(words):
         raise ValueError(

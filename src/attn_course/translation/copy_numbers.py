@@ -23,14 +23,10 @@ _KANJI_DIGITS = {sign: n for n, sign in enumerate("〇一二三四五六七八�
 _KANJI_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
 _KANJI = "".join([*_KANJI_DIGITS, *_KANJI_UNITS])
 _DIGITS = "[0-9]+(?:,[0-9]{3}(?![0-9]))*"  # 12,800 is one number, and 2,3 is two
-_IN_SOURCE = re.compile(
-    rf"{_DIGITS}(?:[.:][0-9]+)*(?![0-9.:{_KANJI}])|(?:{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}])+"
-)
+_IN_SOURCE = re.compile(rf"{_DIGITS}(?:[.:][0-9]+)*(?![0-9.:{_KANJI}])|(?:{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}])+")
 _PART = re.compile(rf"{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}]")
 _MAY_BE_LACKING = re.compile("月|代|度と")  # as in March, teens, never again
-_IN_ENGLISH = re.compile(
-    "[0-9][0-9.,:]*(?: (?:hundred|thousand|million|billion)(?![a-z]))?"
-)
+_IN_ENGLISH = re.compile("[0-9][0-9.,:]*(?: (?:hundred|thousand|million|billion)(?![a-z]))?")
 _GOES_ON = re.compile("[0-9]|^[.,:]|^ (?:hundred|thousand|million|billion)$")
 _WORDS = {
     1: "one",
@@ -191,9 +187,7 @@ class CopyNumbers:
         self.names = names or {}
         pieces = [tgt_subwords.piece(i).replace("▁", " ") for i in range(len(tgt_subwords))]
         # Pieces that can be part of a number; all others end it.
-        self.numeric = {
-            i: piece for i, piece in enumerate(pieces) if _GOES_ON.search(piece)
-        }
+        self.numeric = {i: piece for i, piece in enumerate(pieces) if _GOES_ON.search(piece)}
 
     def __call__(self, source: Sequence[int]) -> "NumbersOfSource | None":
         """Return the rule for one source, or None if its text has neither an Arabic digit nor a name.
@@ -208,9 +202,7 @@ class CopyNumbers:
         spellings, required = find_numbers(japanese)
         required |= {-1 - i: {name} for i, name in enumerate(names)}
         # A vocabulary may lack a digit.
-        spellings = [
-            s for s in spellings if UNK_ID not in self.tgt_subwords.encode([s.text])
-        ]
+        spellings = [s for s in spellings if UNK_ID not in self.tgt_subwords.encode([s.text])]
         return NumbersOfSource(self, spellings, required)
 
 
@@ -223,9 +215,7 @@ class NumbersOfSource:
         required: the numbers that must not be missing; see :class:`SourceNumbers`.
     """
 
-    def __init__(
-        self, rule: CopyNumbers, spellings: list[Spelling], required: dict[int, set[str]]
-    ) -> None:
+    def __init__(self, rule: CopyNumbers, spellings: list[Spelling], required: dict[int, set[str]]) -> None:
         self.rule, self.spellings, self.required = rule, spellings, required
 
     def allowed(self, written: Sequence[int]) -> Bool[Tensor, "V"]:
@@ -249,9 +239,7 @@ class NumbersOfSource:
         text = self.rule.tgt_subwords.decode(written)
         words = set(re.findall("[a-z]+", text))
         missing = {i for i, spelled in self.required.items() if not words & spelled}
-        return MISSING_NUMBER * min(
-            (len(missing - used) for used in self.used_in(text + " ")), default=0
-        )
+        return MISSING_NUMBER * min((len(missing - used) for used in self.used_in(text + " ")), default=0)
 
     def used_in(self, text: str) -> set[frozenset[int]]:
         """Return the sets of numbers that a text may have written in digits; no set if it breaks the rule.

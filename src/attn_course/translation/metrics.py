@@ -33,11 +33,7 @@ class Score(NamedTuple):
 
 
 def bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    tokenize: str = "none",
-    num_resamples: int = 1000,
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "none", num_resamples: int = 1000
 ) -> Score:
     r"""Return the BLEU score, which counts how many n-grams of the hypotheses are in the references, up to n = 4.
 
@@ -70,14 +66,10 @@ def bleu(
         53.7284965911771
     """
     # `force` silences a warning about tokenised text, which "none" expects.
-    return _score(
-        sacrebleu.BLEU(tokenize=tokenize, force=True), hypotheses, references, num_resamples
-    )
+    return _score(sacrebleu.BLEU(tokenize=tokenize, force=True), hypotheses, references, num_resamples)
 
 
-def chrf(
-    hypotheses: Sequence[str], references: Sequence[str], *, num_resamples: int = 1000
-) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[str], *, num_resamples: int = 1000) -> Score:
     """Return the chrF score, which compares n-grams of characters, up to n = 6. Recall counts twice as much as
     precision.
 
@@ -96,11 +88,7 @@ def chrf(
 
 
 def summary(
-    name: str,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    tokenize: str = "none",
+    name: str, hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "none"
 ) -> dict[str, str | float]:
     """Return one row of a table of results for JSON: name, bleu, low, high, chrf and the signature of BLEU.
 
@@ -120,10 +108,7 @@ def summary(
 
 
 def _score(
-    metric: sacrebleu.metrics.base.Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    num_resamples: int,
+    metric: sacrebleu.metrics.base.Metric, hypotheses: Sequence[str], references: Sequence[str], num_resamples: int
 ) -> Score:
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str):
@@ -132,13 +117,10 @@ def _score(
             )
     if len(hypotheses) != len(references) or len(hypotheses) == 0:
         raise ValueError(
-            f"there must be as many hypotheses ({len(hypotheses)}) as references ({len(references)}), "
-            "and at least one"
+            f"there must be as many hypotheses ({len(hypotheses)}) as references ({len(references)}), and at least one"
         )
     if num_resamples < 2:
-        raise ValueError(
-            f"num_resamples ({num_resamples}) must be at least 2 for an interval"
-        )
+        raise ValueError(f"num_resamples ({num_resamples}) must be at least 2 for an interval")
     score = metric.corpus_score(hypotheses, [references]).score
     # The public function of sacreBLEU returns only the mean and half the width of the interval. It also fails
     # (version 2.6.0) if some resamples have a chrF of 0 and others do not.
@@ -171,13 +153,7 @@ class CopyNearest:
         'i like dogs'
     """
 
-    def __init__(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        *,
-        orders: Sequence[int] = (1, 2, 3),
-    ) -> None:
+    def __init__(self, sources: Sequence[str], targets: Sequence[str], *, orders: Sequence[int] = (1, 2, 3)) -> None:
         if len(sources) != len(targets) or len(sources) == 0:
             raise ValueError(
                 f"there must be as many sources ({len(sources)}) as targets ({len(targets)}), and at least one"
@@ -188,9 +164,7 @@ class CopyNearest:
         ngram_ids, sizes = array("q"), []
         for source in sources:
             ngrams = self._ngrams(source)
-            ngram_ids.extend(
-                self._number.setdefault(ngram, len(self._number)) for ngram in ngrams
-            )
+            ngram_ids.extend(self._number.setdefault(ngram, len(self._number)) for ngram in ngrams)
             sizes.append(len(ngrams))
         N, V = len(sources), len(self._number)
         # One entry for each n-gram and each source that has it, sorted by n-gram.
@@ -199,20 +173,12 @@ class CopyNearest:
         entries, counts = (ngram * N + source).unique(return_counts=True)
         ngram, self._source = entries // N, entries % N
         num_having = torch.bincount(ngram, minlength=V)  # sources with this n-gram
-        rarity = (
-            ((1 + N) / num_having).double().log()
-        )  # above 0 even if all sources have it
+        rarity = ((1 + N) / num_having).double().log()  # above 0 even if all sources have it
         weights = counts * rarity[ngram]
-        squares = torch.zeros(N, dtype=torch.float64).index_add_(
-            0, self._source, weights**2
-        )
+        squares = torch.zeros(N, dtype=torch.float64).index_add_(0, self._source, weights**2)
         self._lengths = squares.sqrt().clamp(min=1e-12)  # an empty source has length 0
-        self._products = (
-            weights * rarity[ngram]
-        )  # the query has the rarity as a factor, too
-        self._first = torch.cat(
-            [torch.zeros(1, dtype=torch.int64), num_having.cumsum(0)]
-        ).tolist()
+        self._products = weights * rarity[ngram]  # the query has the rarity as a factor, too
+        self._first = torch.cat([torch.zeros(1, dtype=torch.int64), num_having.cumsum(0)]).tolist()
 
     def _ngrams(self, text: str) -> list[str]:
         text = "".join(text.split())

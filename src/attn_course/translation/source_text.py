@@ -16,12 +16,7 @@ _MONTHS = """
     january february march april may june july august september october november december
 """
 MONTHS = _MONTHS.split()
-WEEKDAYS = {
-    "月曜日": "monday",
-    "金曜日": "friday",
-    "土曜日": "saturday",
-    "日曜日": "sunday",
-}
+WEEKDAYS = {"月曜日": "monday", "金曜日": "friday", "土曜日": "saturday", "日曜日": "sunday"}
 """Weekdays that may stand for a date: their English names are single pieces, and their Japanese names two."""
 
 _CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
@@ -30,9 +25,7 @@ _NO_END_MARK = re.compile("[0-9A-Za-z\u3041-\u3096\u30a1-\u30fcー\u3400-\u9fff�
 _ONES = "一二三四五六七八九"
 _SIGNS = f"〇{_ONES}十百千万億兆"
 _BELOW = f"[{_ONES}]?千(?:[{_ONES}]?百)?(?:[{_ONES}]?十)?[{_ONES}]?"
-_BELOW = (
-    f"(?:{_BELOW}|[{_ONES}]?百(?:[{_ONES}]?十)?[{_ONES}]?|[{_ONES}]?十[{_ONES}]?|[{_ONES}])"
-)
+_BELOW = f"(?:{_BELOW}|[{_ONES}]?百(?:[{_ONES}]?十)?[{_ONES}]?|[{_ONES}]?十[{_ONES}]?|[{_ONES}])"
 # 二三人 and 二、三十人 are two or three and twenty or thirty people, and 数十人 is dozens.
 _BEFORE = rf"(?<![0-9.,:{_SIGNS}数何幾])(?<![{_SIGNS}][、・])"
 _AFTER = f"(?![0-9{_SIGNS}数何余])"
@@ -53,9 +46,7 @@ _KANJI_NUMBER = re.compile(
 )
 _DAY = f"[0-9]{{1,2}}|[{_ONES}]?十[{_ONES}]?|[{_ONES}]"
 _DATE = re.compile(f"{_BEFORE}({_DAY})月({_DAY})日(?!間|曜)")
-_WITH_YEAR = re.compile(
-    "(?:(?<![0-9.,:])([0-9]{4})年)?(?<![0-9.,:])([0-9]{1,2})月([0-9]{1,2})日(?!間|曜)"
-)
+_WITH_YEAR = re.compile("(?:(?<![0-9.,:])([0-9]{4})年)?(?<![0-9.,:])([0-9]{1,2})月([0-9]{1,2})日(?!間|曜)")
 
 
 class Date(NamedTuple):
@@ -127,9 +118,7 @@ def replace_dates(text: str) -> tuple[str, list[Date]]:
 
     def replace(match: re.Match[str]) -> str:
         year, month, day = match[1], int(match[2]), int(match[3])
-        free = [
-            w for w in WEEKDAYS if w[:2] not in text and all(w != d.read for d in dates)
-        ]
+        free = [w for w in WEEKDAYS if w[:2] not in text and all(w != d.read for d in dates)]
         if not free or not 1 <= month <= 12 or not 1 <= day <= 31:
             return match[0]
         english = f"{MONTHS[month - 1]} {day}" + (f", {year}" if year else "")

@@ -26,13 +26,7 @@ from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWO
 from attn_course.training.settings import Settings
 from attn_course.translation.alignment import align_by_weights, weights_of_words
 from attn_course.translation.copy_numbers import CopyNumbers
-from attn_course.translation.source_text import (
-    Date,
-    add_end_mark,
-    replace_dates,
-    restore_dates,
-    spell_japanese,
-)
+from attn_course.translation.source_text import Date, add_end_mark, replace_dates, restore_dates, spell_japanese
 
 BUNDLED = Path(__file__).parent / "bundled_model"
 END = "■"  # the end of a sentence in figures
@@ -141,11 +135,7 @@ class Translator:
         load_weights(model, {name: tensor.float() for name, tensor in weights.items()})
         model = model.to(default_device())
         return cls(
-            model,
-            src_subwords,
-            tgt_subwords,
-            src_words=settings.src_words,
-            spell_numbers=settings.number_copies > 0,
+            model, src_subwords, tgt_subwords, src_words=settings.src_words, spell_numbers=settings.number_copies > 0
         )
 
     def translate(
@@ -170,10 +160,7 @@ class Translator:
             TypeError: if ``sentences`` is a string, or one of them is no string.
         """
         ranked = self.translate_n_best(
-            sentences,
-            beam_size=beam_size,
-            length_reward=length_reward,
-            copy_numbers=copy_numbers,
+            sentences, beam_size=beam_size, length_reward=length_reward, copy_numbers=copy_numbers
         )
         return [best.translation for best, *_ in ranked]
 
@@ -196,9 +183,7 @@ class Translator:
             TypeError: if ``sentences`` is a string, or one of them is no string.
         """
         if isinstance(sentences, str):
-            raise TypeError(
-                f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]"
-            )
+            raise TypeError(f"sentences must be a list of sentences, not one string: write [{sentences[:20]!r}]")
         sources = [self.encode(sentence) for sentence in sentences]
         beam = Beam(
             size=beam_size,
@@ -212,16 +197,11 @@ class Translator:
             for source, found in zip(sources, dates, strict=True)
             if found
         }
-        rule = (
-            CopyNumbers(self.src_subwords, self.tgt_subwords, names)
-            if copy_numbers
-            else None
-        )
+        rule = CopyNumbers(self.src_subwords, self.tgt_subwords, names) if copy_numbers else None
         search = partial(beam_search, beam=beam, rule=rule)
         written = in_batches(search, self.model, sources)
         return [
-            [self._spell(hypothesis, found) for hypothesis in each]
-            for each, found in zip(written, dates, strict=True)
+            [self._spell(hypothesis, found) for hypothesis in each] for each, found in zip(written, dates, strict=True)
         ]
 
     def _spell(self, hypothesis: Hypothesis, dates: list[Date]) -> ScoredTranslation:
@@ -238,9 +218,7 @@ class Translator:
             TypeError: if it is no string.
         """
         if not isinstance(sentence, str):
-            raise TypeError(
-                f"a sentence must be a string, not {type(sentence).__name__} ({sentence!r})"
-            )
+            raise TypeError(f"a sentence must be a string, not {type(sentence).__name__} ({sentence!r})")
         text, _ = self._read(sentence)
         ids = self.src_subwords.encode(words(text) if self.src_words else [text])
         if not ids:
@@ -329,9 +307,7 @@ class Translator:
             )
         batch = make_batch([(self.encode(sentence), list(english_ids))])
         batch = batch.to(next(self.model.parameters()).device)
-        _, weights = self.model(
-            batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True
-        )
+        _, weights = self.model(batch.src, batch.tgt_in, src_mask=batch.src_mask, need_weights=True)
         return AttentionWeights(*(w[:, 0].cpu() for w in weights))
 
     def align(self, sentence: str, english_ids: Sequence[int]) -> WordAlignment:
@@ -368,15 +344,11 @@ class Translator:
                 end. Without marks, each piece is its characters, and the end is an empty string.
         """
         pieces = (
-            f"·{piece}" if marks and k > 0 else piece
-            for word in self.cut(sentence)
-            for k, piece in enumerate(word)
+            f"·{piece}" if marks and k > 0 else piece for word in self.cut(sentence) for k, piece in enumerate(word)
         )
         return [*pieces, END if marks else ""]
 
-    def tgt_pieces(
-        self, english_ids: Sequence[int], sentence: str = "", *, marks: bool = True
-    ) -> list[str]:
+    def tgt_pieces(self, english_ids: Sequence[int], sentence: str = "", *, marks: bool = True) -> list[str]:
         """Return the English pieces, one for each row of :meth:`attend`.
 
         Args:

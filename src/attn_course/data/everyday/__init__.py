@@ -13,19 +13,7 @@ How Japanese is cut into words: particles, nouns, and the stem of a verb or its 
 (三 冊). SudachiPy cuts at the same places, and splits the endings further (まし た).
 """
 
-from attn_course.data.everyday.corpus import (
-    AlignedPair,
-    EverydayCorpus,
-    make_corpus,
-    split_of,
-)
+from attn_course.data.everyday.corpus import AlignedPair, EverydayCorpus, make_corpus, split_of
 from attn_course.data.everyday.handwritten import load_handwritten, load_handwritten_aligned
 
-__all__ = [
-    "AlignedPair",
-    "EverydayCorpus",
-    "load_handwritten",
-    "load_handwritten_aligned",
-    "make_corpus",
-    "split_of",
-]
+__all__ = ["AlignedPair", "EverydayCorpus", "load_handwritten", "load_handwritten_aligned", "make_corpus", "split_of"]

@@ -111,15 +111,11 @@ def read_pairs() -> Iterator[AlignedPair]:
             tuple(en.split(" ")),
             alignment,
             construction,
-            tuple(
-                tuple(words.split("|")) for words in combinations.split(";") if combinations
-            ),
+            tuple(tuple(words.split("|")) for words in combinations.split(";") if combinations),
         )
 
 
-def make_corpus(
-    num_pairs: int = 6000, *, num_dev: int = 500, num_test: int = 500
-) -> EverydayCorpus:
+def make_corpus(num_pairs: int = 6000, *, num_dev: int = 500, num_test: int = 500) -> EverydayCorpus:
     """Split the first pairs of the bundled file into training, dev and test.
 
     The split is by construction. A *combination* is who does what to what (mother, buy, book), whatever the tense,
@@ -160,10 +156,7 @@ def make_corpus(
 
     def is_covered(pair: AlignedPair) -> bool:
         """Return whether training contains its words often enough."""
-        counts = [
-            *(ja_words[word] for word in pair.ja),
-            *(en_words[word] for word in pair.en),
-        ]
+        counts = [*(ja_words[word] for word in pair.ja), *(en_words[word] for word in pair.en)]
         return min(counts) >= MIN_SEEN
 
     dev, test = (

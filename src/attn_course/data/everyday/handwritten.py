@@ -34,10 +34,6 @@ def load_handwritten_aligned() -> list[AlignedPair]:
     pairs = []
     for line in _lines("handwritten_aligned.tsv"):
         ja, en, links = line.split("\t")
-        alignment = frozenset(
-            tuple(int(n) for n in link.split("-")) for link in links.split()
-        )
-        pairs.append(
-            AlignedPair(tuple(ja.split()), tuple(en.split()), alignment, "handwritten")
-        )
+        alignment = frozenset(tuple(int(n) for n in link.split("-")) for link in links.split())
+        pairs.append(AlignedPair(tuple(ja.split()), tuple(en.split()), alignment, "handwritten"))
     return pairs

@@ -34,24 +34,11 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_show_version,
-            is_eager=True,
-            help="Show the version and exit.",
-        ),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
-for command in (
-    data.data,
-    train.train,
-    translate.translate,
-    evaluate.evaluate,
-    generate.generate,
-    grade.grade,
-):
+for command in (data.data, train.train, translate.translate, evaluate.evaluate, generate.generate, grade.grade):
     app.command()(explain_errors(command))

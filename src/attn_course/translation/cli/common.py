@@ -19,26 +19,15 @@ STOPPED = 130  # the exit status that shells give a program that Ctrl-C has ende
 
 RunFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--folder",
-        help="Folder of `attn-course train`; by default the translator of the course.",
-    ),
+    typer.Option("--folder", help="Folder of `attn-course train`; by default the translator of the course."),
 ]
-Beam = Annotated[
-    int, typer.Option(min=1, help="Number of hypotheses to keep; 1 is greedy search.")
-]
+Beam = Annotated[int, typer.Option(min=1, help="Number of hypotheses to keep; 1 is greedy search.")]
 LengthReward = Annotated[
     float | None,
-    typer.Option(
-        min=0.0,
-        help="Number that each token adds to the score of a hypothesis; 0.7 if not given.",
-    ),
+    typer.Option(min=0.0, help="Number that each token adds to the score of a hypothesis; 0.7 if not given."),
 ]
 FreeNumbers = Annotated[
-    bool,
-    typer.Option(
-        "--free-numbers", help="Let the translator write digits that the source lacks."
-    ),
+    bool, typer.Option("--free-numbers", help="Let the translator write digits that the source lacks.")
 ]
 
 CORPORA = [name.removesuffix("PATH") for name in SOURCES]
@@ -120,9 +109,7 @@ def load_parts(name: str) -> dict[str, list[tuple[str, str]]]:
     return {part: list(pairs) for part, pairs in corpus._asdict().items() if pairs}
 
 
-def search_options(
-    beam: int, length_reward: float | None, free_numbers: bool
-) -> dict[str, Any]:
+def search_options(beam: int, length_reward: float | None, free_numbers: bool) -> dict[str, Any]:
     """Return the options of the search as arguments of the translator."""
     search = {"beam_size": beam, "copy_numbers": not free_numbers}
     if length_reward is None:

@@ -6,13 +6,7 @@ from typing import Annotated
 import typer
 
 from attn_course.data.named_corpora import SOURCES
-from attn_course.translation.cli.common import (
-    CORPORA,
-    NAMES,
-    complete,
-    load_parts,
-    need_output,
-)
+from attn_course.translation.cli.common import CORPORA, NAMES, complete, load_parts, need_output
 
 
 def data(
@@ -23,9 +17,7 @@ def data(
             autocompletion=complete(CORPORA),
         ),
     ] = None,
-    show: Annotated[
-        int, typer.Option(min=0, help="Number of pairs to show from the beginning.")
-    ] = 0,
+    show: Annotated[int, typer.Option(min=0, help="Number of pairs to show from the beginning.")] = 0,
 ) -> None:
     """List the corpora, or fetch the named ones and show their sizes and checksums.
 

@@ -40,13 +40,8 @@ def evaluate(
     beam: Beam = 5,
     length_reward: LengthReward = None,
     free_numbers: FreeNumbers = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Use only this number of sentences.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Write the translations to this file, one in each line."),
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only this number of sentences.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the translations to this file, one in each line.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a translator by BLEU and chrF, and its attention by the alignment error rate.
@@ -101,9 +96,7 @@ def evaluate(
     else:
         print(f"{corpus}, {split}: {len(pairs)} sentences, beam {beam}")
         for name, score in scores.items():
-            print(
-                f"{name:5}{score.score:6.1f}  95 % interval {score.low:.1f} to {score.high:.1f}"
-            )
+            print(f"{name:5}{score.score:6.1f}  95 % interval {score.low:.1f} to {score.high:.1f}")
             print(f"      {score.signature}")
         print(f"exactly right: {exact:.1%}")
         for name, error in errors.items():
@@ -113,9 +106,7 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _find_pairs(
-    name: str | None, split: str, settings: "Settings"
-) -> tuple[str, list["Pair"]]:
+def _find_pairs(name: str | None, split: str, settings: "Settings") -> tuple[str, list["Pair"]]:
     """Return the name and the sentence pairs of the corpus for the evaluation."""
     from attn_course.data.corpus_mixture import load_held_out
 
@@ -138,9 +129,7 @@ def _find_pairs(
     return name, pairs
 
 
-def alignment_errors(
-    translator: "Translator", split: str, limit: int | None = None
-) -> dict[str, float]:
+def alignment_errors(translator: "Translator", split: str, limit: int | None = None) -> dict[str, float]:
     """Compute the alignment error rates of the diagonal and of each layer on the everyday corpus.
 
     The weights of a layer are the mean over its heads, with the reference as target.
@@ -157,10 +146,7 @@ def alignment_errors(
     pairs = getattr(make_corpus(), split)[:limit]
     # Numbers stay as they are written, since the pieces must spell the words of the corpus.
     translator = Translator(
-        translator.model,
-        translator.src_subwords,
-        translator.tgt_subwords,
-        src_words=translator.src_words,
+        translator.model, translator.src_subwords, translator.tgt_subwords, src_words=translator.src_words
     )
     links_of: dict[str, list] = {"diagonal": []}
     for pair in pairs:

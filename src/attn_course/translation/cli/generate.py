@@ -21,60 +21,31 @@ _ABOUT = (
 
 
 def generate(
-    text: Annotated[
-        str | None,
-        typer.Argument(help="The beginning of a text; without it, standard input."),
-    ] = None,
+    text: Annotated[str | None, typer.Argument(help="The beginning of a text; without it, standard input.")] = None,
     chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat",
-            help="Answer the text as a question, with the chat template of the model.",
-        ),
+        bool, typer.Option("--chat", help="Answer the text as a question, with the chat template of the model.")
     ] = False,
     temperature: Annotated[
         float,
-        typer.Option(
-            min=0.0,
-            help="0 writes the most probable token; 1 draws from the probabilities of the model.",
-        ),
+        typer.Option(min=0.0, help="0 writes the most probable token; 1 draws from the probabilities of the model."),
     ] = 0.0,
     top_p: Annotated[
-        float | None,
-        typer.Option(
-            help="Draw from the most probable tokens only, which sum to this probability."
-        ),
+        float | None, typer.Option(help="Draw from the most probable tokens only, which sum to this probability.")
     ] = None,
     seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=2**63 - 1, help="Of the draws: the same seed draws the same tokens."
-        ),
+        int, typer.Option(min=0, max=2**63 - 1, help="Of the draws: the same seed draws the same tokens.")
     ] = 0,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Stop after this number of tokens.")
-    ] = 200,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Stop after this number of tokens.")] = 200,
     window: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Number of latest tokens that a token sees, its own included; by default all.",
-        ),
+        typer.Option(min=1, help="Number of latest tokens that a token sees, its own included; by default all."),
     ] = None,
     sinks: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="With --window: number of first tokens that stay visible; 4 if not given.",
-        ),
+        int | None, typer.Option(min=0, help="With --window: number of first tokens that stay visible; 4 if not given.")
     ] = None,
     cache_bits: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=8,
-            help="Round the cached keys and values to this number of bits; by default none.",
-        ),
+        typer.Option(min=1, max=8, help="Round the cached keys and values to this number of bits; by default none."),
     ] = None,
 ) -> None:
     """Continue an English text, or answer a question, with a small language model in the layers of the course.
@@ -83,21 +54,13 @@ def generate(
     """
     need_output()
     if sinks is not None and window is None:
-        raise ValueError(
-            f"--sinks {sinks} needs --window, because without a window all tokens stay visible"
-        )
+        raise ValueError(f"--sinks {sinks} needs --window, because without a window all tokens stay visible")
     if window is not None and cache_bits is not None:
-        raise ValueError(
-            f"--window {window} and --cache-bits {cache_bits} are two kinds of cache; choose one"
-        )
+        raise ValueError(f"--window {window} and --cache-bits {cache_bits} are two kinds of cache; choose one")
     if top_p is not None and temperature == 0:
-        raise ValueError(
-            f"--top-p {top_p} needs a --temperature above 0, because at 0 nothing is drawn"
-        )
+        raise ValueError(f"--top-p {top_p} needs a --temperature above 0, because at 0 nothing is drawn")
     if 0 < temperature < 0.01:
-        raise ValueError(
-            f"--temperature {temperature} must be 0 or at least 0.01, because less is rounded to 0"
-        )
+        raise ValueError(f"--temperature {temperature} must be 0 or at least 0.01, because less is rounded to 0")
     if text is None:
         text = _read_input()
     if not text.strip():
@@ -113,11 +76,7 @@ def generate(
         sampling = Sampling(temperature=temperature, top_p=top_p, generator=generator)
     model, tokenizer = load_smollm2()
     say(_ABOUT)
-    prompt = (
-        tokenizer.encode_chat([{"role": "user", "content": text}])
-        if chat
-        else tokenizer.encode(text)
-    )
+    prompt = tokenizer.encode_chat([{"role": "user", "content": text}]) if chat else tokenizer.encode(text)
     longest = len(prompt) + max_tokens - 1
     if longest > model.max_len:
         raise ValueError(
@@ -132,12 +91,7 @@ def generate(
         cache_bits,
     )
     tokens = stream_tokens(
-        model,
-        torch.tensor(prompt),
-        max_new_tokens=max_tokens,
-        eos_id=tokenizer.eos_id,
-        sampling=sampling,
-        cache=cache,
+        model, torch.tensor(prompt), max_new_tokens=max_tokens, eos_id=tokenizer.eos_id, sampling=sampling, cache=cache
     )
     clock = _Clock(tokens)
     try:
@@ -159,9 +113,7 @@ def _read_input() -> str:
             raise ValueError(f"the text must have at most {_MAX_INPUT:,} bytes")
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"the text must be UTF-8, and is not: {error.reason} at byte {error.start + 1}"
-        ) from None
+        raise ValueError(f"the text must be UTF-8, and is not: {error.reason} at byte {error.start + 1}") from None
 
 
 def _make_cache(
@@ -170,20 +122,14 @@ def _make_cache(
     from attn_course.caching import DecoderCache, QuantizedCache, RollingCache
 
     if window is not None:
-        return DecoderCache(
-            [RollingCache(window, num_sink_tokens=sinks) for _ in model.layers]
-        )
+        return DecoderCache([RollingCache(window, num_sink_tokens=sinks) for _ in model.layers])
     if bits is None:
         return None
     layers = []
     for layer in model.layers:
         attention = layer.self_attention
         head_dim = attention.k_proj.out_features // attention.num_kv_heads
-        layers.append(
-            QuantizedCache(
-                1, attention.num_kv_heads, max_len, head_dim, key_bits=bits, value_bits=bits
-            )
-        )
+        layers.append(QuantizedCache(1, attention.num_kv_heads, max_len, head_dim, key_bits=bits, value_bits=bits))
     return DecoderCache(layers)
 
 

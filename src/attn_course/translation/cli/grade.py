@@ -14,20 +14,13 @@ import typer
 from attn_course.translation.cli.common import complete, dump_json, need_output, say
 
 _ROOT = Path(__file__).parents[3]
-_START = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from attn_course.exercises.grading.supervisor import main; main()"
-)
+_START = "import sys; sys.path.append(sys.argv[1]); from attn_course.exercises.grading.supervisor import main; main()"
 _STATUSES = ("passed", "wrong", "unchanged", "missing", "error", "timeout")
 
 
 def grade(
-    notebook: Annotated[
-        Path, typer.Argument(help="The notebook with a student's answers.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with everything.")
-    ] = False,
+    notebook: Annotated[Path, typer.Argument(help="The notebook with a student's answers.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -36,13 +29,9 @@ def grade(
             help="Draws the inputs of the checks; 0 draws those of the notebook itself. By default a new one.",
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds for each cell, and for each check.")
-    ] = 120.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for each cell, and for each check.")] = 120.0,
     total_timeout: Annotated[float, typer.Option(help="Seconds for the notebook.")] = 900.0,
-    memory: Annotated[
-        float, typer.Option(help="GB of memory for all processes of the notebook.")
-    ] = 4.0,
+    memory: Annotated[float, typer.Option(help="GB of memory for all processes of the notebook.")] = 4.0,
     exercises: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,10 +41,7 @@ def grade(
         ),
     ] = None,
     all_cells: Annotated[
-        bool,
-        typer.Option(
-            "--all-cells", help="Run every cell, not only those that the exercises need."
-        ),
+        bool, typer.Option("--all-cells", help="Run every cell, not only those that the exercises need.")
     ] = False,
 ) -> None:
     """Grade the exercises of a notebook in a process of its own, with limits of time and memory.
@@ -74,18 +60,9 @@ def grade(
     ):
         if not least <= value <= 10**6:
             _refuse(f"{option} {value:g} must be from {least:g} to 1,000,000")
-    from attn_course.exercises.grading.notebook import (
-        chapter_of,
-        place_exercises,
-        read_notebook,
-    )
+    from attn_course.exercises.grading.notebook import chapter_of, place_exercises, read_notebook
 
-    wanted = [
-        name.strip()
-        for names in exercises or []
-        for name in names.split(",")
-        if name.strip()
-    ]
+    wanted = [name.strip() for names in exercises or [] for name in names.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in _known()]:
         _refuse(f"--exercises {unknown[0]}: no exercise of the course has this name")
     try:
@@ -95,9 +72,7 @@ def grade(
     except ValueError as error:
         _refuse(str(error))
     if not graded:
-        _refuse(
-            f"{notebook} calls no check of the course; name its exercises with --exercises"
-        )
+        _refuse(f"{notebook} calls no check of the course; name its exercises with --exercises")
     seed = secrets.randbelow(10**6) + 1 if seed is None else seed
     job = {
         "cells": [[cell.number, cell.source, cell.names] for cell in cells],
@@ -111,9 +86,7 @@ def grade(
     known = _run(job)
     results = []
     for name in graded:
-        status, sentence, mistake, section = known["results"].get(
-            name, ["error", known.get("stopped"), None, None]
-        )
+        status, sentence, mistake, section = known["results"].get(name, ["error", known.get("stopped"), None, None])
         results.append(
             {
                 "name": name,
@@ -129,10 +102,7 @@ def grade(
         "notebook": notebook.name,
         "seed": seed,
         "exercises": results,
-        "cells": [
-            {"cell": int(number), "error": error}
-            for number, error in known["errors"].items()
-        ],
+        "cells": [{"cell": int(number), "error": error} for number, error in known["errors"].items()],
         "replaced": known["replaced"],
     }
     if as_json:
@@ -211,13 +181,6 @@ def _print(record: dict[str, Any]) -> None:
         print(f"cell {cell['cell']}: {cell['error']}")
     if record["replaced"]:
         print(f"replaced by the notebook: {', '.join(record['replaced'])}")
-    counts = [
-        sum(result["status"] == status for result in record["exercises"])
-        for status in _STATUSES
-    ]
-    listed = ", ".join(
-        f"{count} {status}"
-        for count, status in zip(counts, _STATUSES, strict=True)
-        if count
-    )
+    counts = [sum(result["status"] == status for result in record["exercises"]) for status in _STATUSES]
+    listed = ", ".join(f"{count} {status}" for count, status in zip(counts, _STATUSES, strict=True) if count)
     print(f"{record['notebook']}, seed {record['seed']}: {listed}")

@@ -34,25 +34,16 @@ def train(
         ),
     ] = None,
     dev: Annotated[
-        str | None,
-        typer.Option(help="Choose the best weights with this corpus.", show_default=False),
+        str | None, typer.Option(help="Choose the best weights with this corpus.", show_default=False)
     ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(help="Keep this corpus for `evaluate`.", show_default=False),
-    ] = None,
+    test: Annotated[str | None, typer.Option(help="Keep this corpus for `evaluate`.", show_default=False)] = None,
     changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Change one setting; can be repeated."
-        ),
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change one setting; can be repeated.")
     ] = None,
     accumulate: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Accumulate gradients over this number of batches before each step.",
-            show_default=False,
+            min=1, help="Accumulate gradients over this number of batches before each step.", show_default=False
         ),
     ] = None,
     pairs_per_shard: Annotated[
@@ -95,9 +86,7 @@ def train(
         "pairs_per_shard": pairs_per_shard,
     }
     chosen = Settings.load(
-        path,
-        **dict(map(_read_change, changes or [])),
-        **{name: value for name, value in named.items() if value},
+        path, **dict(map(_read_change, changes or [])), **{name: value for name, value in named.items() if value}
     )
     with join_processes():
         train_translator(chosen, folder, quiet=quiet)
@@ -105,9 +94,7 @@ def train(
         return
     step, best = _read_progress(folder / LAST)
     if step < chosen.steps:
-        say(
-            f"Stopped after step {step:,} of {chosen.steps:,}. The same command continues from there."
-        )
+        say(f"Stopped after step {step:,} of {chosen.steps:,}. The same command continues from there.")
         raise typer.Exit(STOPPED)
     say(f"Done. The best weights (dev BLEU {best:.1f}) are in {folder}.")
 
@@ -119,9 +106,7 @@ def _find_settings(name: str) -> Path:
         return recipe
     if not Path(name).is_file():
         known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
-        raise FileNotFoundError(
-            f"{name} must be a settings file, or one of the recipes {known}"
-        )
+        raise FileNotFoundError(f"{name} must be a settings file, or one of the recipes {known}")
     return Path(name)
 
 
@@ -133,9 +118,7 @@ def _read_change(change: str) -> tuple[str, Any]:
     name = name.strip()
     known = {field.name for field in fields(Settings)}
     if not equals or name not in known:
-        raise ValueError(
-            f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(known))}"
-        )
+        raise ValueError(f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(known))}")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -40,41 +40,30 @@ def translate(
     n_best: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Show this number of best translations, each after the number of its source line and a tab.",
+            min=1, help="Show this number of best translations, each after the number of its source line and a tab."
         ),
     ] = None,
     scores: Annotated[
         bool,
         typer.Option(
-            "--scores",
-            help="Show the natural logarithm of the probability before each translation, with a tab.",
+            "--scores", help="Show the natural logarithm of the probability before each translation, with a tab."
         ),
     ] = False,
     alignment: Annotated[
         bool,
         typer.Option(
-            "--alignment",
-            help="Show after a tab to which Japanese word each English word attends most: dogs←犬.",
+            "--alignment", help="Show after a tab to which Japanese word each English word attends most: dogs←犬."
         ),
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print a JSON object for each line, with sentences, translations and scores.",
-        ),
+        bool, typer.Option("--json", help="Print a JSON object for each line, with sentences, translations and scores.")
     ] = False,
     heatmap: Annotated[
         Path | None,
         typer.Option(help="Draw the cross-attention as a PNG file."),
     ] = None,
     layer: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With --heatmap: draw the heads of this layer instead of all layers.",
-        ),
+        int | None, typer.Option(min=1, help="With --heatmap: draw the heads of this layer instead of all layers.")
     ] = None,
 ) -> None:
     """Translate Japanese to English: one text, or each line of standard input.
@@ -83,9 +72,7 @@ def translate(
     """
     need_output()
     if text is None and sys.__stdin__ is None:
-        raise ValueError(
-            "standard input is closed; give the text as an argument, or lines on standard input"
-        )
+        raise ValueError("standard input is closed; give the text as an argument, or lines on standard input")
     if text is not None and not text.strip():
         raise ValueError('there is nothing to translate in ""')
     if n_best is not None and n_best > beam:
@@ -107,9 +94,7 @@ def translate(
             for i, (content, error) in enumerate(block, start=1)
         ]
         if heatmap is not None and len(lines[0].sentences) != 1:
-            raise ValueError(
-                f"--heatmap draws one Japanese sentence, and this text has {len(lines[0].sentences)}"
-            )
+            raise ValueError(f"--heatmap draws one Japanese sentence, and this text has {len(lines[0].sentences)}")
         sentences = [sentence for line in lines for sentence in line.sentences]
         results = iter(translator.translate_n_best(sentences, **search))
         for line in lines:
@@ -141,9 +126,7 @@ def _check_heatmap(heatmap: Path | None, layer: int | None, text: str | None) ->
         raise ValueError(f"--heatmap {heatmap} must end with .png")
 
 
-def _blocks(
-    contents: Iterable[tuple[str, str]], size: int
-) -> Iterator[list[tuple[str, str]]]:
+def _blocks(contents: Iterable[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
     block = []
     for content in contents:
         block.append(content)
@@ -192,9 +175,7 @@ class _Output:
             if self.scores:
                 columns.append(f"{sum(r.log_prob for r in choice):.2f}" if choice else "")
             # A line without Japanese stays unchanged.
-            columns.append(
-                " ".join(r.translation.text for r in choice) if choice else line.text
-            )
+            columns.append(" ".join(r.translation.text for r in choice) if choice else line.text)
             if self.alignment:
                 columns.append(self._format_links(line, choice))
             rows.append("\t".join(columns))
@@ -204,9 +185,7 @@ class _Output:
         links = []
         for sentence, (translation, *_) in zip(line.sentences, choice, strict=False):
             alignment = self.translator.align(sentence, translation.ids)
-            links += [
-                f"{alignment.target[t]}←{alignment.source[s]}" for s, t in alignment.links
-            ]
+            links += [f"{alignment.target[t]}←{alignment.source[s]}" for s, t in alignment.links]
         return " ".join(links)
 
     def _to_json(self, line: _Line, ranked: list[list["ScoredTranslation"]]) -> str:
@@ -214,29 +193,20 @@ class _Output:
         for source, translations in zip(line.sentences, ranked, strict=True):
             records = []
             for translation, log_prob, score in translations:
-                record = translation._asdict() | {
-                    "log_prob": round(log_prob, 4),
-                    "score": round(score, 4),
-                }
+                record = translation._asdict() | {"log_prob": round(log_prob, 4), "score": round(score, 4)}
                 if self.alignment:
                     alignment = self.translator.align(source, translation.ids)
                     record["alignment"] = alignment._asdict()
                 records.append(record)
             sentences.append({"source": source, "translations": records})
         best = " ".join(translations[0].translation.text for translations in ranked)
-        record = {
-            "line": line.number,
-            "source": line.text,
-            "text": best if ranked else line.text,
-        }
+        record = {"line": line.number, "source": line.text, "text": best if ranked else line.text}
         if line.error:
             record["error"] = line.error
         return dump_json(record | {"sentences": sentences})
 
 
-def _best_lines(
-    ranked: list[list["ScoredTranslation"]], n: int
-) -> list[tuple["ScoredTranslation", ...]]:
+def _best_lines(ranked: list[list["ScoredTranslation"]], n: int) -> list[tuple["ScoredTranslation", ...]]:
     """Return the best translations of a line, by the sum of the scores of its sentences."""
     best: list[tuple[ScoredTranslation, ...]] = [()]
     for options in ranked:
@@ -253,9 +223,7 @@ def _read_argument(text: str) -> str:
         try:
             text.encode()  # fails for bytes that the locale cannot decode
         except UnicodeEncodeError:
-            raise ValueError(
-                f"the text must be UTF-8, and is not: {_wrong_byte(error)}"
-            ) from error
+            raise ValueError(f"the text must be UTF-8, and is not: {_wrong_byte(error)}") from error
         return text
 
 
@@ -317,11 +285,7 @@ class _Reader:
 
         pieces = len(self.translator.encode(sentence))
         letters = list(dict.fromkeys(normalize_japanese(sentence)))
-        unknown = [
-            letter
-            for letter in letters
-            if UNK_ID in self.translator.src_subwords.encode([letter])
-        ]
+        unknown = [letter for letter in letters if UNK_ID in self.translator.src_subwords.encode([letter])]
         if unknown:
             say(f"{where}the translator has never seen {' '.join(unknown)}")
         # A digit that the target vocabulary lacks would make a number wrong without an error.
@@ -330,8 +294,7 @@ class _Reader:
             for letter in letters
             if letter.isascii()
             and letter not in unknown
-            and UNK_ID
-            in self.translator.tgt_subwords.encode(tokenize_english(letter).split())
+            and UNK_ID in self.translator.tgt_subwords.encode(tokenize_english(letter).split())
         ]
         if unwritable:
             say(f"{where}the translator cannot write {' '.join(unwritable)}")
