@@ -9,7 +9,7 @@ python3 -m venv /opt/uv
 /opt/uv/bin/pip install uv
 export UV_PYTHON_INSTALL_DIR=/opt/python
 /opt/uv/bin/uv venv --python 3.12 /opt/course
-/opt/uv/bin/uv pip install --python /opt/course/bin/python --torch-backend cpu /autograder/source/course
+/opt/uv/bin/uv pip install --python /opt/course/bin/python --torch-backend cpu '/autograder/source/course[course]'
 
 # Submissions run as this user. It cannot write results, and cannot read the autograder.
 useradd --create-home student

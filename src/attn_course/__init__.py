@@ -8,9 +8,9 @@ A module is imported when one of its names is first used, so ``attn-course --hel
 names are in ``__init__.pyi``.
 """
 
-import lazy_loader
+from attn_course._lazy_imports import attach
 
-_find, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_find, __dir__, __all__ = attach(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:

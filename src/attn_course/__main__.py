@@ -13,6 +13,10 @@ def main() -> None:
         from attn_course.translation.cli import app
 
         app()
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"attn-course: the command needs {error.name}: pip install 'attn_course[course]'"
+        )
     except KeyboardInterrupt:
         print("attn-course: stopped", file=sys.stderr)
         sys.exit(_STOPPED)

@@ -29,7 +29,8 @@ def test_torch_comes_without_cuda():
 
 def test_binder_has_all_dependencies_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needs = {re.match(r"[\w-]+", need)[0] for need in project["dependencies"]}
+    needed = project["dependencies"] + project["optional-dependencies"]["course"]
+    needs = {re.match(r"[\w-]+", need)[0] for need in needed}
     assert needs <= set(pins(ROOT / "binder" / "requirements.txt"))
 
 

