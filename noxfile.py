@@ -59,7 +59,7 @@ print(json.dumps([name for name in dispatched if available[name]]))
 
 # tests/tools has the tests of the scripts and of the tests themselves. They take long, and few changes affect them.
 UNIT_TESTS = ["tests", "--ignore=tests/site", "--ignore=tests/tools"]
-TRITON_TEST = "tests/functional/test_triton_attention.py"
+TRITON_TEST = "tests/ports/test_triton_attention.py"
 
 
 def chapters(session: nox.Session) -> list[Path]:

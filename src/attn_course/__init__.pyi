@@ -45,8 +45,6 @@ from .nn.latent_attention import LatentAttention as LatentAttention
 from .nn.latent_attention import cache_bytes_per_token as cache_bytes_per_token
 from .nn.multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .nn.multi_head_attention import MultiHeadCrossAttention as MultiHeadCrossAttention
-from .nn.recurrent import AttendingTranslator as AttendingTranslator
-from .nn.recurrent import RecurrentTranslator as RecurrentTranslator
 from .nn.self_attention import SelfAttention as SelfAttention
 from .nn.transformer import AttentionWeights as AttentionWeights
 from .nn.transformer import DecoderLayer as DecoderLayer
@@ -55,3 +53,5 @@ from .nn.transformer import FeedForward as FeedForward
 from .nn.transformer import Transformer as Transformer
 from .nn.transformer import TransformerOptions as TransformerOptions
 from .testing.causality import assert_causal as assert_causal
+from .translation.recurrent import AttendingTranslator as AttendingTranslator
+from .translation.recurrent import RecurrentTranslator as RecurrentTranslator

@@ -11,7 +11,7 @@ from read_chapters import definitions, solution
 
 from attn_course import LanguageModel, attend_block, attention, make_causal_mask, merge_blocks
 from attn_course.distributed import demos as tasks
-from attn_course.functional.context_parallel import contiguous_positions, zigzag_positions
+from attn_course.distributed.context_parallel import contiguous_positions, zigzag_positions
 
 CLOSE = {"rtol": 0.0, "atol": 1e-12}  # float64, sums of at most 64 terms of size 1
 

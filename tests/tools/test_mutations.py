@@ -231,14 +231,18 @@ MUTATIONS = {
         "with torch.inference_mode(False):",
         "if True:",
     ),
-    "recurrent: attends to padding": ("nn/recurrent.py", "self.score_weight, memory.mask", "self.score_weight, None"),
+    "recurrent: attends to padding": (
+        "translation/recurrent.py",
+        "self.score_weight, memory.mask",
+        "self.score_weight, None",
+    ),
     "recurrent: reads padding as tokens": (
-        "nn/recurrent.py",
+        "translation/recurrent.py",
         "self.src_embed(src), src_lengths.cpu()",
         "self.src_embed(src), torch.full_like(src_lengths, src.size(1)).cpu()",
     ),
-    "recurrent: writes on after the end": ("nn/recurrent.py", ".masked_fill(done, pad_id)", ""),
-    "recurrent: stops at the first end of a batch": ("nn/recurrent.py", "not done.all()", "not done.any()"),
+    "recurrent: writes on after the end": ("translation/recurrent.py", ".masked_fill(done, pad_id)", ""),
+    "recurrent: stops at the first end of a batch": ("translation/recurrent.py", "not done.all()", "not done.any()"),
     "transformer: the mask in the first layer only": (
         "nn/transformer.py",
         "layer(x, mask=src_mask, need_weights=need_weights)",

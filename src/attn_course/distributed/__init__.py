@@ -1,1 +1,1 @@
-"""Several processes that compute together, and what the processes of chapter 20 do."""
+"""Attention over several processes, a pool of processes, and what they do in chapter 20."""

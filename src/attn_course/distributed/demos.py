@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from attn_course.functional.context_parallel import (
+from attn_course.distributed.context_parallel import (
     decode_attention,
     ring_attention,
     ulysses_attention,

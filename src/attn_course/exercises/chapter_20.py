@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attn_course.distributed.context_parallel import contiguous_positions, zigzag_positions
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 from attn_course.exercises.engine.runner import AnswerError
 from attn_course.functional.attention import attention
-from attn_course.functional.context_parallel import contiguous_positions, zigzag_positions
 from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.tiled import attend_block, merge_blocks
 

@@ -1,1 +1,1 @@
-"""The attention of other frameworks, rebuilt in PyTorch."""
+"""The attention of another framework, rebuilt in PyTorch, and attention as a Triton kernel."""

@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from attn_course import softmax
-from attn_course.nn.recurrent import AttendingTranslator, RecurrentTranslator
+from attn_course.translation.recurrent import AttendingTranslator, RecurrentTranslator
 
 SRC_VOCAB, TGT_VOCAB, E, D_EMBED, D = 13, 11, 6, 5, 7
 B, T, S = 3, 4, 5

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_course.distributed import demos as tasks
-from attn_course.functional.context_parallel import contiguous_positions, ring_attention, zigzag_positions
+from attn_course.distributed.context_parallel import contiguous_positions, ring_attention, zigzag_positions
 
 # Float64, and sums of at most 32 terms of size 1, three layers of them: a thousand roundings.
 CLOSE = {"rtol": 0.0, "atol": 1e-12}

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from attn_course import make_causal_mask
-from attn_course.functional.triton_attention import triton_attention
+from attn_course.ports.triton_attention import triton_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 IS_THERE = importlib.util.find_spec("triton") is not None
@@ -82,7 +82,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
-from attn_course.functional.triton_attention import attend_tiles
+from attn_course.ports.triton_attention import attend_tiles
 
 folder = Path(sys.argv[1])
 for rows in (64, 128, 256, 512):
@@ -120,7 +120,7 @@ def test_without_triton_the_module_can_be_imported_and_the_function_names_the_pa
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import torch\n"
-        "from attn_course.functional.triton_attention import triton_attention\n"
+        "from attn_course.ports.triton_attention import triton_attention\n"
         "triton_attention(*torch.zeros(3, 1, 1, 16, 16))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
@@ -146,7 +146,7 @@ def test_sizes_that_the_kernel_cannot_take_are_errors():
 
 
 def test_the_chapter_lists_the_kernel_as_it_is():
-    file = Path(__file__).parents[2] / "src" / "attn_course" / "functional" / "triton_attention.py"
+    file = Path(__file__).parents[2] / "src" / "attn_course" / "ports" / "triton_attention.py"
     kernel = re.search(r"@triton\.jit.*?mask=rows\[:, None\] < T\)\n(?=\n\n)", file.read_text("utf-8"), re.DOTALL)[0]
     (notebook,) = (Path(__file__).parents[2] / "notebooks").glob("17_*.ipynb")
     texts = ["".join(cell["source"]) for cell in json.loads(notebook.read_text("utf-8"))["cells"]]
