@@ -14,9 +14,7 @@ def main() -> None:
 
         app()
     except ModuleNotFoundError as error:
-        sys.exit(
-            f"attn-course: the command needs {error.name}: pip install 'attn_course[course]'"
-        )
+        sys.exit(f"attn-course: the command needs {error.name}: pip install 'attn_course[course]'")
     except KeyboardInterrupt:
         print("attn-course: stopped", file=sys.stderr)
         sys.exit(_STOPPED)

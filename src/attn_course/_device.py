@@ -22,11 +22,7 @@ def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
         >>> default_device() == (torch.accelerator.current_accelerator() or torch.device("cpu"))
         True
     """
-    there = (
-        torch.accelerator.current_accelerator()
-        if torch.accelerator.is_available()
-        else None
-    )
+    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     wanted = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
     if not wanted:
         return there if there and has_type(there, dtype) else torch.device("cpu")
@@ -40,12 +36,8 @@ def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
         return device
     count = torch.accelerator.device_count() if there and device.type == there.type else 0
     if (device.index or 0) >= count:
-        seen = (
-            f"{torch.accelerator.device_count()} of type {there.type}" if there else "none"
-        )
-        raise ValueError(
-            f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}"
-        )
+        seen = f"{torch.accelerator.device_count()} of type {there.type}" if there else "none"
+        raise ValueError(f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}")
     return device if has_type(device, dtype) else torch.device("cpu")
 
 

@@ -28,12 +28,7 @@ class Seq2SeqModel(Protocol):
         ...
 
     def decode(
-        self,
-        tgt: Tensor,
-        memory: Tensor | None = None,
-        *,
-        src_mask: Tensor | None = None,
-        **cache: Any,
+        self, tgt: Tensor, memory: Tensor | None = None, *, src_mask: Tensor | None = None, **cache: Any
     ) -> tuple[Tensor, object]:
         """Score the token after each of the ids (B, T). Return logits (B, T, V), and a second value, not used here."""
         ...
@@ -90,24 +85,17 @@ class CausalLM(Protocol):
 
 def _check_temperature(temperature: float) -> None:
     if not 0 < temperature < math.inf:
-        raise ValueError(
-            f"temperature ({temperature}) must be above 0 and finite; "
-            "the limit at 0 is greedy_search"
-        )
+        raise ValueError(f"temperature ({temperature}) must be above 0 and finite; the limit at 0 is greedy_search")
 
 
 def _check_top_k(k: int) -> None:
     if k < 1:
-        raise ValueError(
-            f"top_k ({k}) must be at least 1, because one token has to be written"
-        )
+        raise ValueError(f"top_k ({k}) must be at least 1, because one token has to be written")
 
 
 def _check_top_p(p: float) -> None:
     if not 0 < p <= 1:
-        raise ValueError(
-            f"top_p ({p}) must be above 0 and at most 1, because it is a probability"
-        )
+        raise ValueError(f"top_p ({p}) must be above 0 and at most 1, because it is a probability")
 
 
 @dataclass(frozen=True)
@@ -211,9 +199,7 @@ class Beam:
                 f"patience ({self.patience}) must be at least 1 and finite, because less would cut beams off"
             )
 
-    def rank(
-        self, ids: Int[Tensor, "T"], log_prob: float, rule: "SourceRule | None" = None
-    ) -> "Hypothesis":
+    def rank(self, ids: Int[Tensor, "T"], log_prob: float, rule: "SourceRule | None" = None) -> "Hypothesis":
         """Make a hypothesis with its score from ids without the beginning-of-sequence id."""
         score = normalize_by_length(log_prob, ids.numel(), self.length_penalty)
         score += self.length_reward * ids.numel()
@@ -269,9 +255,7 @@ def greedy_search(
         ValueError: if the model is in training mode, lengths do not fit the sources, ``max_len`` is below 1 or
             above the model's ``max_len``, the largest logit of a row is not finite, or the rule allows no token.
     """
-    return _autoregress(
-        model, src, src_lengths, special, max_len, _most_probable, rule, use_cache=use_cache
-    )
+    return _autoregress(model, src, src_lengths, special, max_len, _most_probable, rule, use_cache=use_cache)
 
 
 @torch.no_grad()
@@ -297,9 +281,7 @@ def sample(
     Raises:
         ValueError: as :func:`greedy_search`.
     """
-    return _autoregress(
-        model, src, src_lengths, special, max_len, sampling.draw, use_cache=use_cache
-    )
+    return _autoregress(model, src, src_lengths, special, max_len, sampling.draw, use_cache=use_cache)
 
 
 def _autoregress(
@@ -333,9 +315,7 @@ def _most_probable(logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
     return logits.argmax(dim=-1)
 
 
-def apply_temperature(
-    logits: Float[Tensor, "*batch V"], temperature: float
-) -> Float[Tensor, "*batch V"]:
+def apply_temperature(logits: Float[Tensor, "*batch V"], temperature: float) -> Float[Tensor, "*batch V"]:
     r"""Divide the logits by the temperature. Below 1, probable tokens become more probable; above 1, less.
 
     $p_i \propto \exp(z_i / \tau)$, so the odds of two tokens are raised to the power $1 / \tau$
@@ -616,9 +596,7 @@ def stream_tokens(
         ids = chosen[:, None]
 
 
-def _up_to(
-    mask: Bool[Tensor, "B 1 _"] | None, num_keys: int
-) -> Bool[Tensor, "B 1 S"] | None:
+def _up_to(mask: Bool[Tensor, "B 1 _"] | None, num_keys: int) -> Bool[Tensor, "B 1 S"] | None:
     return None if mask is None else mask[:, :, :num_keys]
 
 
@@ -652,14 +630,10 @@ def _encode_sources(
             f"src_lengths {src_lengths.tolist()} must be at least 1, because an empty source cannot be translated"
         )
     if limits.min() < 1:
-        raise ValueError(
-            f"max_len ({limits.min()}) must be at least 1, because the end is a token, too"
-        )
+        raise ValueError(f"max_len ({limits.min()}) must be at least 1, because the end is a token, too")
     model_max_len = getattr(model, "max_len", math.inf)
     if limits.max() > model_max_len:
-        raise ValueError(
-            f"max_len ({limits.max()}) must not be above the model's max_len ({model_max_len})"
-        )
+        raise ValueError(f"max_len ({limits.max()}) must not be above the model's max_len ({model_max_len})")
     _refuse_training(model)
     src_mask = make_padding_mask(src_lengths, src.size(1), device=src.device)
     memory, _ = model.encode(src, src_mask=src_mask)
@@ -671,9 +645,7 @@ def _validate_prompts(
 ) -> Bool[Tensor, "B 1 S"] | None:
     """Check the inputs. Return the padding mask for the prompts and all tokens that will be read, or None."""
     if prompts.dim() != 2 or 0 in prompts.shape:
-        raise ValueError(
-            f"prompts {tuple(prompts.shape)} must be (B, T) with at least one text of one token"
-        )
+        raise ValueError(f"prompts {tuple(prompts.shape)} must be (B, T) with at least one text of one token")
     B, T = prompts.shape
     check_sizes(max_new_tokens=max_new_tokens)
     longest, max_len = T + max_new_tokens - 1, getattr(model, "max_len", math.inf)
@@ -690,9 +662,7 @@ def _validate_prompts(
             f"prompt_lengths {lengths.tolist()} must hold a length from 1 to {T} for each of the {B} prompts"
         )
     # New tokens are never padding, so they count as real tokens.
-    return make_padding_mask(
-        lengths + max_new_tokens - 1, longest, side="left", device=prompts.device
-    )
+    return make_padding_mask(lengths + max_new_tokens - 1, longest, side="left", device=prompts.device)
 
 
 def _refuse_training(model: object) -> None:
@@ -702,18 +672,14 @@ def _refuse_training(model: object) -> None:
         )
 
 
-def _rules(
-    rule: Rule | None, src: Int[Tensor, "B S"], src_lengths: Int[Tensor, "B"]
-) -> list[SourceRule | None]:
+def _rules(rule: Rule | None, src: Int[Tensor, "B S"], src_lengths: Int[Tensor, "B"]) -> list[SourceRule | None]:
     if rule is None:
         return [None] * len(src)
     rows = zip(src.tolist(), src_lengths.tolist(), strict=True)
     return [rule(ids[:length]) for ids, length in rows]
 
 
-def _make_cache(
-    model: Seq2SeqModel, memory: Tensor, src_mask: Tensor, limits: Int[Tensor, "B"]
-) -> DecoderCache | None:
+def _make_cache(model: Seq2SeqModel, memory: Tensor, src_mask: Tensor, limits: Int[Tensor, "B"]) -> DecoderCache | None:
     if not hasattr(model, "make_cache"):
         return None
     return model.make_cache(memory, src_mask=src_mask, max_len=int(limits.max()))
@@ -736,9 +702,7 @@ class _IncrementalDecoder:
         self.rules = rules
         self.forbidden = [special.bos, special.pad]
 
-    def next_log_probs(
-        self, ids: Int[Tensor, "N T"], live: Bool[Tensor, "N"]
-    ) -> Float[Tensor, "N V"]:
+    def next_log_probs(self, ids: Int[Tensor, "N T"], live: Bool[Tensor, "N"]) -> Float[Tensor, "N V"]:
         """Return the log-probabilities of the next token, -inf for tokens that may not be written.
 
         Rows that are not live get arbitrary numbers, so nothing in them can stop the search for the others.
@@ -785,9 +749,7 @@ def _check_logits(logits: Float[Tensor, "N V"], num_written: int) -> None:
         )
 
 
-def _refuse_dead_ends(
-    best: Float[Tensor, "B"], searching: Bool[Tensor, "B"], num_written: int
-) -> None:
+def _refuse_dead_ends(best: Float[Tensor, "B"], searching: Bool[Tensor, "B"], num_written: int) -> None:
     """Raise an error if every continuation of a source that is still searched is forbidden."""
     dead = searching & (best == -math.inf)
     if dead.any():

@@ -253,8 +253,8 @@ MUTATIONS = {
     "transformer: no final norm": ("nn/transformer.py", "self.to_logits(self.decoder_norm(x))", "self.to_logits(x)"),
     "transformer: the memory normalised again": (
         "nn/transformer.py",
-        "                memory,\n                mask=memory_mask,",
-        "                self.cross_attention_norm(memory),\n                mask=memory_mask,",
+        "memory, mask=memory_mask",
+        "self.cross_attention_norm(memory), mask=memory_mask",
     ),
     "transformer: tied by copying": (
         "nn/transformer.py",

@@ -45,9 +45,7 @@ class Cache:
         """
         return x
 
-    def visible_mask(
-        self, num_queries: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "T S"] | None:
+    def visible_mask(self, num_queries: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "T S"] | None:
         """Return a mask of the keys from ``append`` for the newest T queries, or None if no key is hidden.
 
         The layer itself hides the future.
@@ -103,16 +101,12 @@ class PositionCache(Cache):
 
     def _check(self, x: Tensor, name: str, buffer: Tensor) -> None:
         sizes = (*buffer.shape[:-2], "T", buffer.size(-1))
-        if x.dim() != buffer.dim() or any(
-            size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)
-        ):
+        if x.dim() != buffer.dim() or any(size not in ("T", n) for size, n in zip(sizes, x.shape, strict=True)):
             raise ValueError(
                 f"{name} of shape {tuple(x.shape)} must be {self._axes}, here ({', '.join(map(str, sizes))})"
             )
         if x.dtype != buffer.dtype:
-            raise TypeError(
-                f"{name} ({x.dtype}) must have the type of the cache ({buffer.dtype})"
-            )
+            raise TypeError(f"{name} ({x.dtype}) must have the type of the cache ({buffer.dtype})")
         check_no_gradient(x, name)
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
@@ -149,9 +143,7 @@ def check_no_gradient(x: Tensor, name: str) -> None:
 def check_new_length(length: int, old: int) -> None:
     """Raise an error if the new length is negative or larger than the old one."""
     if not 0 <= length <= old:
-        raise ValueError(
-            f"length ({length}) must be from 0 to the length of the cache ({old})"
-        )
+        raise ValueError(f"length ({length}) must be from 0 to the length of the cache ({old})")
 
 
 def check_rows(rows: Tensor, batch_size: int) -> None:
@@ -159,10 +151,6 @@ def check_rows(rows: Tensor, batch_size: int) -> None:
     if rows.dtype not in (torch.int32, torch.int64):  # PyTorch reads uint8 as a mask
         raise TypeError(f"rows must be integers (int64 or int32), not {rows.dtype}")
     if rows.shape != (batch_size,):
-        raise ValueError(
-            f"rows of shape {tuple(rows.shape)} must hold one number for each of the {batch_size} rows"
-        )
+        raise ValueError(f"rows of shape {tuple(rows.shape)} must hold one number for each of the {batch_size} rows")
     if batch_size and not 0 <= int(rows.min()) <= int(rows.max()) < batch_size:
-        raise ValueError(
-            f"rows must be from 0 to {batch_size - 1}, but go from {int(rows.min())} to {int(rows.max())}"
-        )
+        raise ValueError(f"rows must be from 0 to {batch_size - 1}, but go from {int(rows.min())} to {int(rows.max())}")

@@ -46,9 +46,7 @@ class DecoderCache:
     @property
     def num_bytes(self) -> int:
         """Memory of all caches in bytes, filled or not."""
-        return sum(layer.num_bytes for layer in self.layers) + sum(
-            k.nbytes + v.nbytes for k, v in self.memory or []
-        )
+        return sum(layer.num_bytes for layer in self.layers) + sum(k.nbytes + v.nbytes for k, v in self.memory or [])
 
     def __iter__(self) -> Iterator[tuple[Cache, tuple[Tensor, Tensor] | None]]:
         """Yield for each layer its cache, and the keys and values of the memory or None."""

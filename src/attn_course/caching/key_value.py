@@ -47,12 +47,7 @@ class KeyValueCache(PositionCache):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        check_sizes(
-            batch_size=batch_size,
-            num_kv_heads=num_kv_heads,
-            max_len=max_len,
-            head_dim=head_dim,
-        )
+        check_sizes(batch_size=batch_size, num_kv_heads=num_kv_heads, max_len=max_len, head_dim=head_dim)
         shape = (batch_size, num_kv_heads, max_len, head_dim)
         k, v = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         super().__init__(k, v, axes="(B, G, T, D)")
@@ -73,7 +68,5 @@ class KeyValueCache(PositionCache):
         for x, name, buffer in zip((k, v), "kv", self._buffers, strict=True):
             self._check(x, name, buffer)
         if k.size(2) != v.size(2):
-            raise ValueError(
-                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
-            )
+            raise ValueError(f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})")
         return self._append(k, v)

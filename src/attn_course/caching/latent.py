@@ -42,9 +42,7 @@ class LatentCache(PositionCache):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        check_sizes(
-            batch_size=batch_size, max_len=max_len, d_latent=d_latent, d_rope=d_rope
-        )
+        check_sizes(batch_size=batch_size, max_len=max_len, d_latent=d_latent, d_rope=d_rope)
         shape = (batch_size, max_len, d_latent + d_rope)
         entries = torch.zeros(shape, dtype=dtype, device=device)
         super().__init__(entries, axes="(B, T, d_latent + d_rope)")

@@ -42,18 +42,11 @@ class BlockPool:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        check_sizes(
-            num_blocks=num_blocks,
-            block_size=block_size,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-        )
+        check_sizes(num_blocks=num_blocks, block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim)
         self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (1, num_kv_heads, num_blocks * block_size, head_dim)
-        self.buffers = tuple(
-            torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)
-        )
+        self.buffers = tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         self.caches: WeakSet[PagedCache] = WeakSet()
 
     def free_blocks(self) -> list[int]:
@@ -176,9 +169,7 @@ class PagedCache(PositionCache):
 
     def _slots(self, start: int, end: int) -> Int[Tensor, "T"]:
         position = torch.arange(start, end)
-        block = torch.tensor(self.block_table, dtype=torch.long)[
-            position // self.pool.block_size
-        ]
+        block = torch.tensor(self.block_table, dtype=torch.long)[position // self.pool.block_size]
         slots = block * self.pool.block_size + position % self.pool.block_size
         return slots.to(self._buffers[0].device)
 
@@ -211,14 +202,8 @@ class PagedBatch(Cache):
     """
 
     def __init__(self, rows: Sequence[PagedCache]) -> None:
-        if (
-            not rows
-            or len({id(row) for row in rows}) < len(rows)
-            or len({id(row.pool) for row in rows}) > 1
-        ):
-            raise ValueError(
-                f"rows ({len(rows)}) must be at least one cache, all different and of the same pool"
-            )
+        if not rows or len({id(row) for row in rows}) < len(rows) or len({id(row.pool) for row in rows}) > 1:
+            raise ValueError(f"rows ({len(rows)}) must be at least one cache, all different and of the same pool")
         self.rows = list(rows)
         self.pool = rows[0].pool
 
@@ -236,24 +221,18 @@ class PagedBatch(Cache):
     def num_bytes(self) -> int:
         """Memory of the blocks of all rows in bytes; blocks that rows share count once."""
         blocks = {block for row in self.rows for block in row.block_table}
-        return (
-            sum(b.nbytes for b in self.pool.buffers) // self.pool.num_blocks * len(blocks)
-        )
+        return sum(b.nbytes for b in self.pool.buffers) // self.pool.num_blocks * len(blocks)
 
     @property
     def context_lens(self) -> Int[Tensor, "B"]:
         """Number of positions in each row."""
-        return torch.tensor(
-            [row.length for row in self.rows], device=self.pool.buffers[0].device
-        )
+        return torch.tensor([row.length for row in self.rows], device=self.pool.buffers[0].device)
 
     @property
     def block_tables(self) -> Int[Tensor, "B _"]:
         """The blocks of each row, filled up with 0, which is never read there."""
         width = max(len(row.block_table) for row in self.rows)
-        tables = [
-            row.block_table + [0] * (width - len(row.block_table)) for row in self.rows
-        ]
+        tables = [row.block_table + [0] * (width - len(row.block_table)) for row in self.rows]
         return torch.tensor(tables, dtype=torch.long, device=self.pool.buffers[0].device)
 
     def slot_mapping(self, num_new: int = 1) -> Int[Tensor, "B T"]:

@@ -32,13 +32,7 @@ def quantize_rows(
     low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
     step = (high - low) / (2**bits - 1)
     safe = step.masked_fill(step == 0, 1.0)  # a constant row has only its smallest number
-    levels = (
-        ((x - low) / safe)
-        .round()
-        .clamp(max=2**bits - 1)
-        .to(torch.uint8)
-        .unflatten(-1, (-1, per_byte))
-    )
+    levels = ((x - low) / safe).round().clamp(max=2**bits - 1).to(torch.uint8).unflatten(-1, (-1, per_byte))
     shifts = torch.arange(per_byte, device=x.device, dtype=torch.uint8) * (8 // per_byte)
     return (levels << shifts).sum(-1, dtype=torch.uint8), torch.cat([low, step], dim=-1)
 
@@ -106,12 +100,7 @@ class QuantizedCache(PositionCache):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        check_sizes(
-            batch_size=batch_size,
-            num_kv_heads=num_kv_heads,
-            max_len=max_len,
-            head_dim=head_dim,
-        )
+        check_sizes(batch_size=batch_size, num_kv_heads=num_kv_heads, max_len=max_len, head_dim=head_dim)
         self.key_bits, self.value_bits = key_bits, value_bits
         self.dtype = torch.get_default_dtype() if dtype is None else dtype
         shape = (batch_size, num_kv_heads, max_len)
@@ -141,12 +130,8 @@ class QuantizedCache(PositionCache):
         for x, name in ((k, "k"), (v, "v")):
             self._check(x, name, self._expected)
         if k.size(2) != v.size(2):
-            raise ValueError(
-                f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})"
-            )
-        parts = self._append(
-            *quantize_rows(k, self.key_bits), *quantize_rows(v, self.value_bits)
-        )
+            raise ValueError(f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})")
+        parts = self._append(*quantize_rows(k, self.key_bits), *quantize_rows(v, self.value_bits))
         keys = dequantize_rows(parts[0], parts[1], self.key_bits)
         values = dequantize_rows(parts[2], parts[3], self.value_bits)
         return keys.to(self.dtype), values.to(self.dtype)

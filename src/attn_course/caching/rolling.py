@@ -4,12 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.caching.base import (
-    Cache,
-    check_new_length,
-    check_no_gradient,
-    check_rows,
-)
+from attn_course.caching.base import Cache, check_new_length, check_no_gradient, check_rows
 from attn_course.functional.masks import make_sliding_window_mask
 from attn_course.functional.validation import check_window
 
@@ -86,9 +81,7 @@ class RollingCache(Cache):
                         "reset the cache for another sequence"
                     )
                 if x.dtype != old.dtype:
-                    raise TypeError(
-                        f"{name} ({x.dtype}) must have the type of the earlier positions ({old.dtype})"
-                    )
+                    raise TypeError(f"{name} ({x.dtype}) must have the type of the earlier positions ({old.dtype})")
             k, v = torch.cat([self._k, k], dim=2), torch.cat([self._v, v], dim=2)
         self._k, self._v = (self._remove_invisible(x, x.size(2), dim=2) for x in (k, v))
         self._length += num_new
@@ -148,19 +141,13 @@ class RollingCache(Cache):
             )
         return self._remove_invisible(x, self._length - num_queries, dim=-1)
 
-    def visible_mask(
-        self, num_queries: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "T S"] | None:
+    def visible_mask(self, num_queries: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "T S"] | None:
         """Return a mask of the keys from ``append`` for the newest T queries. A single query sees all keys: None."""
         if num_queries == 1:
             return None
         num_old = min(self._length - num_queries, self.num_sink_tokens + self.window - 1)
         return make_sliding_window_mask(
-            num_queries,
-            self.window,
-            num_old + num_queries,
-            num_sink_tokens=self.num_sink_tokens,
-            device=device,
+            num_queries, self.window, num_old + num_queries, num_sink_tokens=self.num_sink_tokens, device=device
         )
 
     def _remove_invisible(self, x: Tensor, length: int, dim: int) -> Tensor:

@@ -13,11 +13,7 @@ from torch import Tensor
 
 from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
-from attn_course.functional.validation import (
-    check_attention,
-    check_positive,
-    check_probability,
-)
+from attn_course.functional.validation import check_attention, check_positive, check_probability
 
 
 def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:

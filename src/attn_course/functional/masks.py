@@ -14,19 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.functional.validation import (
-    check_is_bool,
-    check_is_tensor,
-    check_window,
-    read_value,
-)
+from attn_course.functional.validation import check_is_bool, check_is_tensor, check_window, read_value
 
 
 def make_causal_mask(
-    num_queries: int,
-    num_keys: int | None = None,
-    *,
-    device: torch.device | str | None = None,
+    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "T S"]:
     """Let each query attend to its own position and to all earlier positions.
 
@@ -140,31 +132,22 @@ def make_padding_mask(
                 [[1, 1, 1]]], dtype=torch.int32)
     """
     if side not in ("right", "left"):
-        raise ValueError(
-            f"side ({side!r}) must be 'right' or 'left', the side of the padding"
-        )
+        raise ValueError(f"side ({side!r}) must be 'right' or 'left', the side of the padding")
     lengths = torch.as_tensor(lengths, device=device)
     # torch.as_tensor([]) is floating-point.
     if (lengths.is_floating_point() and lengths.numel() > 0) or lengths.dtype == torch.bool:
-        raise TypeError(
-            f"lengths must be integers, one for each sequence, not {lengths.dtype}"
-        )
+        raise TypeError(f"lengths must be integers, one for each sequence, not {lengths.dtype}")
     if lengths.dim() != 1:
         raise ValueError(
-            f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: "
-            "one length for each sequence"
+            f"lengths must have one axis (B,), not shape {tuple(lengths.shape)}: one length for each sequence"
         )
-    shortest, longest = (
-        (read_value(lengths.min()), read_value(lengths.max())) if len(lengths) else (0, 0)
-    )
+    shortest, longest = (read_value(lengths.min()), read_value(lengths.max())) if len(lengths) else (0, 0)
     if max_len is None:
         max_len = int(lengths.max()) if longest is None else longest
     if shortest is not None and shortest < 0:
         raise ValueError(f"lengths must not be negative, but one is {shortest}")
     if longest is not None and longest > max_len:
-        raise ValueError(
-            f"the longest length ({longest}) must not exceed max_len ({max_len})"
-        )
+        raise ValueError(f"the longest length ({longest}) must not exceed max_len ({max_len})")
     position = torch.arange(max_len, device=lengths.device)
     if side == "left":
         position = position.flip(0)
@@ -174,9 +157,7 @@ def make_padding_mask(
 # -- Conventions of other libraries ------------------------------------------------------------------
 
 
-def to_torch_mask(
-    mask: Bool[Tensor, "*batch T S"], *, num_heads: int | None = None
-) -> Bool[Tensor, "..."]:
+def to_torch_mask(mask: Bool[Tensor, "*batch T S"], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
     """Convert a mask to the convention of ``nn.MultiheadAttention``, where True means hidden.
 
     The shape of the mask decides for which argument the result is:
@@ -303,19 +284,14 @@ def from_transformers_mask(attention_mask: Int[Tensor, "B S"]) -> Bool[Tensor, "
     """
     check_is_tensor(attention_mask, "attention_mask")
     if attention_mask.dim() != 2:
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} must have shape (B, S)"
-        )
+        raise ValueError(f"attention_mask of shape {tuple(attention_mask.shape)} must have shape (B, S)")
     if not ((attention_mask == 0) | (attention_mask == 1)).all():
         raise ValueError("attention_mask must hold only 1 (real token) and 0 (padding)")
     return attention_mask.bool()[:, None, :]
 
 
 def to_additive_mask(
-    mask: Bool[Tensor, "..."],
-    dtype: torch.dtype = torch.float32,
-    *,
-    bias: Float[Tensor, "..."] | None = None,
+    mask: Bool[Tensor, "..."], dtype: torch.dtype = torch.float32, *, bias: Float[Tensor, "..."] | None = None
 ) -> Float[Tensor, "..."]:
     """Convert a mask to numbers that are *added* to the scores: 0 where a query may attend, -inf elsewhere.
 
@@ -340,9 +316,7 @@ def to_additive_mask(
     """
     check_is_bool(mask)
     if not dtype.is_floating_point:
-        raise TypeError(
-            f"dtype ({dtype}) must be a floating-point type, because integers have no -inf"
-        )
+        raise TypeError(f"dtype ({dtype}) must be a floating-point type, because integers have no -inf")
     if bias is None:
         bias = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, bias.to(dtype), -torch.inf)
@@ -373,14 +347,10 @@ def from_additive_mask(additive: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
     return allowed
 
 
-def _positions(
-    num_queries: int, num_keys: int | None, device: torch.device | str | None
-) -> tuple[Tensor, Tensor]:
+def _positions(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
     num_keys = num_queries if num_keys is None else num_keys
     for name, length in (("num_queries", num_queries), ("num_keys", num_keys)):
         if length < 0:
             raise ValueError(f"{name} ({length}) must not be negative")
-    query_position = (
-        torch.arange(num_queries, device=device)[:, None] + num_keys - num_queries
-    )
+    query_position = torch.arange(num_queries, device=device)[:, None] + num_keys - num_queries
     return query_position, torch.arange(num_keys, device=device)  # (T, 1) and (S,)

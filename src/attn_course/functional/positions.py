@@ -58,9 +58,7 @@ def make_sinusoidal_positions(
     return table.to(device, dtype or torch.get_default_dtype())
 
 
-def learned_positions(
-    table: Float[Tensor, "max_len E"], num_positions: int
-) -> Float[Tensor, "T E"]:
+def learned_positions(table: Float[Tensor, "max_len E"], num_positions: int) -> Float[Tensor, "T E"]:
     """Return the rows of the first positions from a learned table.
 
     BERT and GPT-2 have such a table (Gehring et al. 2017, arXiv:1705.03122, section 3.1). Rows for positions that never
@@ -125,10 +123,7 @@ class Yarn(NamedTuple):
 
 
 def rotate(
-    x: Float[Tensor, "*batch T D"],
-    positions: Int[Tensor, "..."] | Rotation | None = None,
-    *,
-    base: float = 10_000.0,
+    x: Float[Tensor, "*batch T D"], positions: Int[Tensor, "..."] | Rotation | None = None, *, base: float = 10_000.0
 ) -> Float[Tensor, "*batch T D"]:
     r"""Rotate each query or key by angles that grow with its position (RoPE), so that scores depend on distances.
 
@@ -280,21 +275,15 @@ def _inverse_frequencies(width: int, base: float) -> Float[Tensor, "pairs"]:
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
-def _yarn_inverse_frequencies(
-    inv_freq: Tensor, base: float, yarn: Yarn
-) -> Float[Tensor, "pairs"]:
+def _yarn_inverse_frequencies(inv_freq: Tensor, base: float, yarn: Yarn) -> Float[Tensor, "pairs"]:
     if yarn.factor < 1 or yarn.original_max_len < 1:
-        raise ValueError(
-            f"factor ({yarn.factor}) and original_max_len ({yarn.original_max_len}) must be at least 1"
-        )
+        raise ValueError(f"factor ({yarn.factor}) and original_max_len ({yarn.original_max_len}) must be at least 1")
     if not yarn.beta_fast > yarn.beta_slow > 0:
         raise ValueError(
             f"beta_fast ({yarn.beta_fast}) must be above beta_slow ({yarn.beta_slow}), which must be above 0"
         )
     if base <= 1:
-        raise ValueError(
-            f"base ({base}) must be above 1, because YaRN needs pairs of different frequencies"
-        )
+        raise ValueError(f"base ({base}) must be above 1, because YaRN needs pairs of different frequencies")
     width = 2 * len(inv_freq)
 
     def pair_with(turns: float) -> float:
@@ -356,9 +345,7 @@ def _fits(rows: Sequence[int], into: Sequence[int]) -> bool:
     if len(rows) == 1:
         return rows[0] == into[-1]
     # Broadcasting matches axes from the end, so (B, T) would silently match (H, T) if B equals H.
-    broadcasts = all(
-        p in (1, n) for p, n in zip(reversed(rows), reversed(into), strict=False)
-    )
+    broadcasts = all(p in (1, n) for p, n in zip(reversed(rows), reversed(into), strict=False))
     return len(rows) == len(into) and broadcasts and rows[-1] == into[-1]
 
 

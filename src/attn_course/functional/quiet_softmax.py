@@ -8,10 +8,7 @@ from attn_course.functional.validation import check_is_float
 
 
 def quiet_softmax(
-    x: Float[Tensor, "..."],
-    dim: int = -1,
-    *,
-    sink: float | Float[Tensor, "..."] = 0.0,
+    x: Float[Tensor, "..."], dim: int = -1, *, sink: float | Float[Tensor, "..."] = 0.0
 ) -> Float[Tensor, "..."]:
     r"""Turn scores into positive weights that sum to less than 1. If all scores are low, the sum is close to 0.
 
@@ -58,9 +55,7 @@ def _check_one_sink_a_row(sink: Tensor, x: Tensor, dim: int) -> None:
     allowed = list(x.shape)
     allowed[dim] = 1
     missing = len(allowed) - sink.dim()
-    if missing < 0 or any(
-        s not in (1, n) for s, n in zip(sink.shape, allowed[missing:], strict=True)
-    ):
+    if missing < 0 or any(s not in (1, n) for s, n in zip(sink.shape, allowed[missing:], strict=True)):
         raise ValueError(
             f"sink of shape {tuple(sink.shape)} must broadcast to {tuple(allowed)}: one sink for each row of x"
         )

@@ -146,10 +146,7 @@ def weights_of_rows(
     sink = check_attention(q, k, k, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)
     num_queries, num_keys = q.size(-2), k.size(-2)
     indices = check_query_indices(query_indices, num_queries).to(q.device)
-    mask, bias = (
-        x if x is None or x.size(-2) == 1 else x.index_select(-2, indices)
-        for x in (mask, bias)
-    )
+    mask, bias = (x if x is None or x.size(-2) == 1 else x.index_select(-2, indices) for x in (mask, bias))
     if is_causal:
         positions = indices[:, None] + num_keys - num_queries
         causal = torch.arange(num_keys, device=q.device) <= positions
@@ -273,12 +270,8 @@ def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
     """
     learns = x.bias is not None and x.bias.requires_grad
     causal_and_more = x.is_causal and (x.mask is not None or x.bias is not None)
-    if _reaches_kernel(x.q, dropout_p) and (
-        learns or causal_and_more or x.sink is not None
-    ):
-        out, _ = _FusedAttention.apply(
-            x.q, x.k, x.v, x.bias, x.mask, x.sink, x.is_causal, x.scale
-        )
+    if _reaches_kernel(x.q, dropout_p) and (learns or causal_and_more or x.sink is not None):
+        out, _ = _FusedAttention.apply(x.q, x.k, x.v, x.bias, x.mask, x.sink, x.is_causal, x.scale)
         return out
     if x.is_causal and (causal_and_more or x.sink is not None):
         causal = make_causal_mask(x.q.size(2), device=x.q.device)
@@ -314,13 +307,7 @@ def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
     has_operators = FORWARD is not None and BACKWARD is not None
     # An exported program has to run elsewhere, so it contains public operators only.
     exports = torch.compiler.is_exporting() or torch.jit.is_tracing()
-    return (
-        has_operators
-        and q.device.type == "cpu"
-        and dropout_p == 0
-        and q.numel() > 0
-        and not exports
-    )
+    return has_operators and q.device.type == "cpu" and dropout_p == 0 and q.numel() > 0 and not exports
 
 
 def first_derivatives_only(backward: Callable[..., tuple]) -> Callable[..., tuple]:
@@ -384,9 +371,7 @@ class _FusedAttention(torch.autograd.Function):
         scale: float,
     ) -> tuple[Tensor, Tensor]:
         additive_mask = SDPAInputs(q, k, v, scale, mask, bias).additive_mask
-        out, logsumexp = FORWARD(
-            q, k, v, 0.0, is_causal, attn_mask=additive_mask, scale=scale
-        )
+        out, logsumexp = FORWARD(q, k, v, 0.0, is_causal, attn_mask=additive_mask, scale=scale)
         if sink is not None:
             sink = sink[..., 0].to(logsumexp)  # (B, H, 1)
             out.mul_(torch.sigmoid(logsumexp - sink)[..., None])
@@ -413,16 +398,7 @@ class _FusedAttention(torch.autograd.Function):
         x = SDPAInputs(q, k, v, ctx.scale, mask, bias, ctx.is_causal)
         additive_mask = x.additive_mask
         grad_q, grad_k, grad_v = BACKWARD(
-            grad_output,
-            q,
-            k,
-            v,
-            out,
-            logsumexp,
-            0.0,
-            ctx.is_causal,
-            attn_mask=additive_mask,
-            scale=ctx.scale,
+            grad_output, q, k, v, out, logsumexp, 0.0, ctx.is_causal, attn_mask=additive_mask, scale=ctx.scale
         )
         # D of the FlashAttention papers: rowsum(dO * O), (B, H, T, 1).
         delta = (grad_output.to(logsumexp) * out).sum(-1, keepdim=True)
@@ -437,18 +413,12 @@ class _FusedAttention(torch.autograd.Function):
 
 
 def _bias_gradient(
-    x: SDPAInputs,
-    additive_mask: Tensor,
-    grad_output: Tensor,
-    delta: Tensor,
-    logsumexp: Tensor,
+    x: SDPAInputs, additive_mask: Tensor, grad_output: Tensor, delta: Tensor, logsumexp: Tensor
 ) -> Tensor:
     """Compute the gradient of the scores in chunks of queries, and sum it over the axes that the bias lacks."""
     grad_bias = torch.zeros_like(x.bias, dtype=logsumexp.dtype)
     num_queries, num_keys = x.q.size(2), x.k.size(2)
-    k, v = (
-        y.repeat_interleave(x.q.size(1) // y.size(1), 1).to(logsumexp) for y in (x.k, x.v)
-    )
+    k, v = (y.repeat_interleave(x.q.size(1) // y.size(1), 1).to(logsumexp) for y in (x.k, x.v))
     chunk = max(1, SCORES_AT_ONCE // (x.q.shape[:2].numel() * num_keys))
     for start in range(0, num_queries, chunk):
         rows = slice(start, min(start + chunk, num_queries))

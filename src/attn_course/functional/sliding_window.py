@@ -57,13 +57,8 @@ def sliding_window_attention(
     k_chunks, v_chunks = (x.split(CHUNK, dim=-2) for x in (k, v))
     sink_k, sink_v = (x[..., :num_sink_tokens, :] for x in (k, v))
     offset = num_keys - num_queries  # query t is at position t + offset
-    starts = [
-        max(offset, 0),
-        *range(max(offset, 0) // CHUNK * CHUNK + CHUNK, num_keys, CHUNK),
-    ]
-    lengths = [
-        stop - start for start, stop in zip(starts, [*starts[1:], num_keys], strict=True)
-    ]
+    starts = [max(offset, 0), *range(max(offset, 0) // CHUNK * CHUNK + CHUNK, num_keys, CHUNK)]
+    lengths = [stop - start for start, stop in zip(starts, [*starts[1:], num_keys], strict=True)]
     unseeing, *q_chunks = q.split([max(-offset, 0), *lengths], dim=-2)
 
     # Queries before the first key get zeros.

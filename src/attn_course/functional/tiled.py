@@ -173,15 +173,11 @@ class _Tiling(NamedTuple):
         for start in range(0, end, self.key_block):
             yield slice(start, min(start + self.key_block, end))
 
-    def scores(
-        self, q: Tensor, k: Tensor, mask: Tensor | None, queries: slice, keys: slice
-    ) -> Tensor:
+    def scores(self, q: Tensor, k: Tensor, mask: Tensor | None, queries: slice, keys: slice) -> Tensor:
         """Compute the scores of one tile from its scaled queries and its keys; hidden scores are -inf."""
         scores = q @ k.mT  # (..., query_block, key_block)
         if self.is_causal and keys.stop - 1 > queries.start + self.offset:
-            position = (
-                torch.arange(queries.start, queries.stop, device=q.device) + self.offset
-            )
+            position = torch.arange(queries.start, queries.stop, device=q.device) + self.offset
             key = torch.arange(keys.start, keys.stop, device=q.device)
             scores.masked_fill_(key > position[:, None], -math.inf)
         if mask is not None:
@@ -194,9 +190,7 @@ class _Tiling(NamedTuple):
 
 class _TiledAttention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, tiling: _Tiling
-    ) -> tuple[Tensor, Tensor]:
+    def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, tiling: _Tiling) -> tuple[Tensor, Tensor]:
         # Sums need at least float32, whatever the type of the inputs.
         wide = torch.promote_types(q.dtype, torch.float32)
         out = q.new_empty(*q.shape[:-1], v.size(-1))
@@ -242,9 +236,7 @@ class _TiledAttention(torch.autograd.Function):
         # A query that sees nothing has the weights exp(-inf - inf) = 0.
         logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)
         for queries in tiling.query_slices(q.size(-2)):
-            q_block, out_block, grad_block = (
-                x[..., queries, :].to(wide) for x in (q, out, grad_out)
-            )
+            q_block, out_block, grad_block = (x[..., queries, :].to(wide) for x in (q, out, grad_out))
             q_block = q_block * scale
             # D of the FlashAttention papers: rowsum(dO * O).
             delta = (grad_block * out_block).sum(-1, keepdim=True)

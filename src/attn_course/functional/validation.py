@@ -24,9 +24,7 @@ def read_value(x: Tensor) -> bool | int | float | None:
 def check_is_tensor(x: Tensor, name: str) -> None:
     """Raise an error for arrays, lists, numbers and nested tensors, which have no shape (B, T, E)."""
     if not isinstance(x, Tensor):
-        raise TypeError(
-            f"{name} must be a tensor, not {type(x).__name__}; torch.as_tensor makes one"
-        )
+        raise TypeError(f"{name} must be a tensor, not {type(x).__name__}; torch.as_tensor makes one")
     if x.is_nested:
         raise TypeError(
             f"{name} must not be a nested tensor; pad it with torch.nested.to_padded_tensor and hide the padding "
@@ -42,15 +40,11 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> N
     if min(q.dim(), k.dim(), v.dim()) < 2:
         raise ValueError(f"q, k and v must have at least two axes, (..., T, D): {shapes}")
     if q.size(-1) != k.size(-1):
-        raise ValueError(
-            f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}"
-        )
+        raise ValueError(f"the last axis of q ({q.size(-1)}) must equal the last axis of k ({k.size(-1)}): {shapes}")
     if q.size(-1) == 0:
         raise ValueError(f"the last axis of q and k must not be empty: {shapes}")
     if k.size(-2) != v.size(-2):
-        raise ValueError(
-            f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}"
-        )
+        raise ValueError(f"there must be as many keys ({k.size(-2)}) as values ({v.size(-2)}): {shapes}")
     if k.size(-2) == 0:
         raise ValueError(f"there must be at least one key to attend to: {shapes}")
     if enable_gqa:
@@ -58,9 +52,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, *, enable_gqa: bool = False) -> N
     elif not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise ValueError(f"q, k and v must have the same leading axes: {shapes}")
     if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(
-            f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type"
-        )
+        raise TypeError(f"q ({q.dtype}), k ({k.dtype}) and v ({v.dtype}) must have the same type")
     check_is_float(q, "q, k and v")
 
 
@@ -134,10 +126,7 @@ def _check_broadcasts(x: Tensor, name: str, scores_shape: tuple[int, ...]) -> No
     rule = f"must be (T, S) or have as many axes as the scores {tuple(scores_shape)}, and broadcast to them"
     if x.dim() not in (2, len(scores_shape)):
         raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}; see Tensor.unsqueeze")
-    if any(
-        m not in (1, n)
-        for m, n in zip(reversed(x.shape), reversed(scores_shape), strict=False)
-    ):
+    if any(m not in (1, n) for m, n in zip(reversed(x.shape), reversed(scores_shape), strict=False)):
         raise ValueError(f"{name} of shape {tuple(x.shape)} {rule}")
 
 
@@ -154,9 +143,7 @@ def check_is_bool(mask: Tensor, name: str = "mask") -> None:
 def check_is_flag(x: bool, name: str) -> None:
     """Raise an error if a value is not a bool, such as a list of queries where only all weights or none exist."""
     if not isinstance(x, bool):
-        raise TypeError(
-            f"{name} ({x!r}) must be True or False; only a layer returns weights of chosen queries"
-        )
+        raise TypeError(f"{name} ({x!r}) must be True or False; only a layer returns weights of chosen queries")
 
 
 def check_is_float(x: Tensor, name: str) -> None:
@@ -176,9 +163,7 @@ def check_sizes(**sizes: int) -> None:
 def check_window(window: int, num_sink_tokens: int) -> None:
     """Raise an error if a window does not contain the query itself, or if the number of sinks is negative."""
     if not window >= 1:
-        raise ValueError(
-            f"window ({window}) must be at least 1: a query sees at least itself"
-        )
+        raise ValueError(f"window ({window}) must be at least 1: a query sees at least itself")
     if num_sink_tokens < 0:
         raise ValueError(f"num_sink_tokens ({num_sink_tokens}) must not be negative")
 
@@ -196,9 +181,7 @@ def check_sequence(x: Tensor, width: int, name: str, argument: str) -> None:
     """Raise an error if an input is not (B, T, E) with the width E of the layer."""
     check_is_tensor(x, name)
     if x.dim() != 3:
-        raise ValueError(
-            f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}"
-        )
+        raise ValueError(f"{name} must have three axes (B, T, E), not shape {tuple(x.shape)}")
     check_width(x, width, name, argument)
 
 
@@ -211,30 +194,22 @@ def check_positive(x: float, name: str) -> None:
 def check_probability(p: float, name: str) -> None:
     """Raise an error if a dropout probability is negative or would drop everything."""
     if not 0.0 <= p < 1.0:
-        raise ValueError(
-            f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped"
-        )
+        raise ValueError(f"{name} ({p}) must be at least 0 and below 1: it is the share of weights that is dropped")
 
 
 def check_token_ids(ids: Tensor, name: str, max_len: int, start: int = 0) -> None:
     """Raise an error if ids are not integers (B, T), or if there are more than the model can read."""
     check_is_tensor(ids, name)
     if ids.dim() != 2:
-        raise ValueError(
-            f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}"
-        )
+        raise ValueError(f"{name} must have two axes, sequences and positions, not shape {tuple(ids.shape)}")
     if ids.dtype not in (torch.int32, torch.int64):  # the types that embeddings accept
-        raise TypeError(
-            f"{name} must hold ids, which are integers (int64 or int32), not {ids.dtype}"
-        )
+        raise TypeError(f"{name} must hold ids, which are integers (int64 or int32), not {ids.dtype}")
     if start + ids.size(1) > max_len:
         length = f"{start} + {ids.size(1)}" if start else ids.size(1)
         raise ValueError(f"{name} is {length} tokens long, longer than max_len ({max_len})")
 
 
-def check_query_indices(
-    indices: Sequence[int] | Tensor, num_queries: int, name: str = "query_indices"
-) -> Tensor:
+def check_query_indices(indices: Sequence[int] | Tensor, num_queries: int, name: str = "query_indices") -> Tensor:
     """Check that each index is the number of a query, and return the indices without negative numbers."""
     indices = torch.as_tensor(indices)
     if indices.numel() == 0:
@@ -264,9 +239,7 @@ def check_has_weights(state: dict[str, Tensor], names: Iterable[str]) -> None:
             )
 
 
-def check_need_weights(
-    need_weights: bool | Sequence[int] | Tensor, num_queries: int
-) -> None:
+def check_need_weights(need_weights: bool | Sequence[int] | Tensor, num_queries: int) -> None:
     """Raise an error if need_weights is neither a bool nor the indices of queries."""
     if isinstance(need_weights, bool):
         return

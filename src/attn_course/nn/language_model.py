@@ -10,12 +10,7 @@ from torch import Tensor, nn
 from attn_course.caching import DecoderCache
 from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.positions import Rope, Rotation, make_alibi_bias, make_rotation
-from attn_course.functional.validation import (
-    check_is_bool,
-    check_is_flag,
-    check_sizes,
-    check_token_ids,
-)
+from attn_course.functional.validation import check_is_bool, check_is_flag, check_sizes, check_token_ids
 from attn_course.nn.outputs import ModelOutput
 from attn_course.nn.tied_logits import TiedLogits
 from attn_course.nn.transformer import EncoderLayer
@@ -59,9 +54,7 @@ class DecoderOnly(TiedLogits):
         super().__init__()
         check_sizes(max_len=max_len)
         if positions not in _POSITIONS:
-            raise ValueError(
-                f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}"
-            )
+            raise ValueError(f"positions ({positions!r}) must be one of {', '.join(map(repr, _POSITIONS))}")
         if rope is not None and positions != "rotary":
             raise ValueError(f"rope ({rope}) needs rotary positions, not {positions}")
         vocab_size, d_model = embed.weight.shape
@@ -92,11 +85,7 @@ class DecoderOnly(TiedLogits):
         return self.layers[0].self_attention.head_dim
 
     def forward(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Bool[Tensor, "B 1 S"] | None = None,
-        cache: DecoderCache | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: Bool[Tensor, "B 1 S"] | None = None, cache: DecoderCache | None = None
     ) -> Float[Tensor, "B T V"]:
         """Score every next token.
 
@@ -122,11 +111,7 @@ class DecoderOnly(TiedLogits):
         return self.to_logits(self.norm(x))
 
     def read(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Bool[Tensor, "B 1 T"] | None = None,
-        need_weights: bool = False,
+        self, ids: Int[Tensor, "B T"], *, mask: Bool[Tensor, "B 1 T"] | None = None, need_weights: bool = False
     ) -> ModelOutput:
         """Return the stream between the layers and the attention weights.
 
@@ -140,19 +125,12 @@ class DecoderOnly(TiedLogits):
             TypeError: as in ``forward``.
         """
         check_is_flag(need_weights, "need_weights")
-        streams, weights = zip(
-            *self._run(ids, mask, need_weights=need_weights), strict=True
-        )
+        streams, weights = zip(*self._run(ids, mask, need_weights=need_weights), strict=True)
         hidden = (*streams[:-1], self.norm(streams[-1]))
         return ModelOutput(hidden, torch.stack(weights[1:]) if need_weights else None)
 
     def _run(
-        self,
-        ids: Tensor,
-        mask: Tensor | None,
-        cache: DecoderCache | None = None,
-        *,
-        need_weights: bool = False,
+        self, ids: Tensor, mask: Tensor | None, cache: DecoderCache | None = None, *, need_weights: bool = False
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield the input (B, T, E) of the first layer, then the output and the weights of each layer."""
         start = 0 if cache is None else cache.length
@@ -176,18 +154,12 @@ class DecoderOnly(TiedLogits):
             rotations = self._make_rotations(positions, x.dtype)
         else:  # padding on the left does not change distances
             bias = make_alibi_bias(
-                attention.num_heads,
-                ids.size(1),
-                start + ids.size(1),
-                dtype=x.dtype,
-                device=x.device,
+                attention.num_heads, ids.size(1), start + ids.size(1), dtype=x.dtype, device=x.device
             )[None]  # (1, H, T, S)
         x = self.dropout(x)
         yield x, None
         caches = [None] * len(self.layers) if cache is None else cache.layers
-        for layer, rotation, layer_cache in zip(
-            self.layers, rotations, caches, strict=True
-        ):
+        for layer, rotation, layer_cache in zip(self.layers, rotations, caches, strict=True):
             x, weights = layer(
                 x,
                 mask=mask,
@@ -201,9 +173,7 @@ class DecoderOnly(TiedLogits):
 
     def _make_rotations(self, positions: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
         """Return the rotation of queries and keys in each layer; here the same for all."""
-        rotation = make_rotation(
-            positions, self._get_head_dim(), **self.rope._asdict(), dtype=dtype
-        )
+        rotation = make_rotation(positions, self._get_head_dim(), **self.rope._asdict(), dtype=dtype)
         return [rotation] * len(self.layers)
 
     def _token_positions(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
@@ -233,12 +203,8 @@ class DecoderOnly(TiedLogits):
         """
         max_len = self.max_len if max_len is None else max_len
         if not 1 <= max_len <= self.max_len:
-            raise ValueError(
-                f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})"
-            )
-        return DecoderCache(
-            [layer.self_attention.make_cache(batch_size, max_len) for layer in self.layers]
-        )
+            raise ValueError(f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})")
+        return DecoderCache([layer.self_attention.make_cache(batch_size, max_len) for layer in self.layers])
 
 
 class LanguageModel(DecoderOnly):
@@ -292,9 +258,7 @@ class LanguageModel(DecoderOnly):
         super().__init__(
             nn.Embedding(vocab_size, d_model),
             (
-                EncoderLayer(
-                    d_model, num_heads, d_ff, dropout=dropout, num_kv_heads=num_kv_heads
-                )
+                EncoderLayer(d_model, num_heads, d_ff, dropout=dropout, num_kv_heads=num_kv_heads)
                 for _ in range(num_layers)
             ),
             nn.LayerNorm(d_model),

@@ -11,11 +11,7 @@ from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.autocast import autocast_dtype
 from attn_course.functional.positions import rotate
 from attn_course.functional.sdpa import fused_attention, weights_of_rows
-from attn_course.functional.validation import (
-    check_need_weights,
-    check_sequence,
-    check_sizes,
-)
+from attn_course.functional.validation import check_need_weights, check_sequence, check_sizes
 
 
 class LatentAttention(nn.Module):
@@ -75,25 +71,19 @@ class LatentAttention(nn.Module):
         check_sizes(d_model=d_model, num_heads=num_heads, d_latent=d_latent, d_rope=d_rope)
         if head_dim is None:
             if d_model % num_heads:
-                raise ValueError(
-                    f"num_heads ({num_heads}) must divide d_model ({d_model}) if head_dim is not given"
-                )
+                raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model}) if head_dim is not given")
             head_dim = d_model // num_heads
         d_query = d_model if d_query_latent is None else d_query_latent
         check_sizes(head_dim=head_dim, d_query_latent=d_query)
         if d_rope % 2:
-            raise ValueError(
-                f"d_rope ({d_rope}) must be even, because rotary positions rotate pairs of columns"
-            )
+            raise ValueError(f"d_rope ({d_rope}) must be even, because rotary positions rotate pairs of columns")
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.d_latent = d_latent
         self.d_rope = d_rope
         self.rope_base = rope_base
         width = num_heads * self.head_dim
-        self.q_down_proj = (
-            None if d_query_latent is None else nn.Linear(d_model, d_query, bias=False)
-        )
+        self.q_down_proj = None if d_query_latent is None else nn.Linear(d_model, d_query, bias=False)
         self.q_up_proj = nn.Linear(d_query, width + num_heads * d_rope, bias=False)
         self.kv_down_proj = nn.Linear(d_model, d_latent + d_rope, bias=False)
         self.k_up_proj = nn.Linear(d_latent, width, bias=False)
@@ -159,11 +149,7 @@ class LatentAttention(nn.Module):
                 absorb = cache is not None
             q, k, v = (self._absorb if absorb else self._expand)(q, q_turned, entries)
             # Absorbed queries are wider, but the right width for the scale is that of a head.
-            options = {
-                "is_causal": is_causal,
-                "enable_gqa": absorb,
-                "scale": (self.head_dim + self.d_rope) ** -0.5,
-            }
+            options = {"is_causal": is_causal, "enable_gqa": absorb, "scale": (self.head_dim + self.d_rope) ** -0.5}
             out = fused_attention(q, k, v, mask, **options)
         weights = None
         if need_weights is not False:
@@ -173,18 +159,14 @@ class LatentAttention(nn.Module):
             out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
         return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 
-    def _expand(
-        self, q: Tensor, q_turned: Tensor, entries: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _expand(self, q: Tensor, q_turned: Tensor, entries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         latent, k_turned = entries.split([self.d_latent, self.d_rope], dim=-1)
         # Equations 10 and 11: keys and values for each head, (B, H, S, D).
         k, v = (latent @ self._of_heads(up).mT for up in (self.k_up_proj, self.v_up_proj))
         k_turned = k_turned.expand(-1, self.num_heads, -1, -1)
         return torch.cat([q, q_turned], dim=-1), torch.cat([k, k_turned], dim=-1), v
 
-    def _absorb(
-        self, q: Tensor, q_turned: Tensor, entries: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _absorb(self, q: Tensor, q_turned: Tensor, entries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q = torch.cat([q @ self._of_heads(self.k_up_proj), q_turned], dim=-1)
         return q, entries, entries  # keys and values share their memory
 
@@ -249,8 +231,6 @@ def cache_bytes_per_token(
     of_heads = num_kv_heads is not None and head_dim is not None
     of_latents = d_latent is not None
     if of_heads == of_latents or (num_kv_heads is None) != (head_dim is None):
-        raise ValueError(
-            f"pass num_kv_heads and head_dim, or d_latent, not {num_kv_heads}, {head_dim} and {d_latent}"
-        )
+        raise ValueError(f"pass num_kv_heads and head_dim, or d_latent, not {num_kv_heads}, {head_dim} and {d_latent}")
     numbers = 2 * num_kv_heads * head_dim if of_heads else d_latent + d_rope
     return numbers * num_layers * dtype.itemsize

@@ -43,19 +43,11 @@ class _MultiHeadBase(nn.Module):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
-        check_sizes(
-            d_model=d_model,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            d_in=d_in,
-            d_memory=d_memory,
-        )
+        check_sizes(d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads, d_in=d_in, d_memory=d_memory)
         if d_model % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide d_model ({d_model})")
         if num_heads % num_kv_heads:
-            raise ValueError(
-                f"num_kv_heads ({num_kv_heads}) must divide num_heads ({num_heads})"
-            )
+            raise ValueError(f"num_kv_heads ({num_kv_heads}) must divide num_heads ({num_heads})")
         if sink not in (None, "zero", "learned"):
             raise ValueError(f"sink ({sink!r}) must be None, 'zero' or 'learned'")
         check_probability(dropout, "dropout")
@@ -70,9 +62,7 @@ class _MultiHeadBase(nn.Module):
         self.k_proj = nn.Linear(d_memory, d_kv, bias=bias)
         self.v_proj = nn.Linear(d_memory, d_kv, bias=bias)
         self.out_proj = nn.Linear(d_model, d_model, bias=out_bias)
-        self.sink_scores = (
-            nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
-        )
+        self.sink_scores = nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
         self.sink = sink
         self.scale: float | None = None  # 1 / sqrt(D)
 
@@ -153,9 +143,7 @@ class _MultiHeadBase(nn.Module):
             )
         d_in, d_model = self.q_proj.in_features, self.q_proj.out_features
         if d_in != d_model:
-            raise ValueError(
-                f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention"
-            )
+            raise ValueError(f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention")
         bias, out_bias = (p.bias is not None for p in (self.q_proj, self.out_proj))
         if bias != out_bias:
             raise ValueError(
@@ -180,9 +168,7 @@ class _MultiHeadBase(nn.Module):
         if theirs.in_proj_weight is not None:
             state = {"in_proj_weight": torch.cat(weights)}
         else:
-            state = {
-                f"{name}_proj_weight": w for name, w in zip("qkv", weights, strict=True)
-            }
+            state = {f"{name}_proj_weight": w for name, w in zip("qkv", weights, strict=True)}
         if bias:
             state["in_proj_bias"] = torch.cat([ours[f"{name}_proj.bias"] for name in "qkv"])
         state |= {key: value for key, value in ours.items() if key.startswith("out_proj")}
@@ -331,16 +317,9 @@ class MultiHeadAttention(_MultiHeadBase):
             ValueError: if a size is below 1.
         """
         # A quantised layer has no parameters; its output has the default type.
-        weight = next(
-            filter(Tensor.is_floating_point, self.k_proj.parameters()), torch.empty(0)
-        )
+        weight = next(filter(Tensor.is_floating_point, self.k_proj.parameters()), torch.empty(0))
         return KeyValueCache(
-            batch_size,
-            self.num_kv_heads,
-            max_len,
-            self.head_dim,
-            dtype=autocast_dtype(weight),
-            device=weight.device,
+            batch_size, self.num_kv_heads, max_len, self.head_dim, dtype=autocast_dtype(weight), device=weight.device
         )
 
     @classmethod
@@ -473,8 +452,7 @@ class MultiHeadCrossAttention(_MultiHeadBase):
         """
         if module.kdim != module.vdim:
             raise ValueError(
-                f"kdim ({module.kdim}) must equal vdim ({module.vdim}), "
-                "because keys and values come from one memory"
+                f"kdim ({module.kdim}) must equal vdim ({module.vdim}), because keys and values come from one memory"
             )
         bias = module.in_proj_bias is not None
         ours = cls(

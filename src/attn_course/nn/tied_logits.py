@@ -29,9 +29,7 @@ class TiedLogits(nn.Module):
             self.to_logits.weight = getattr(self, self._tied_table).weight
         return self
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         names = [f"{prefix}{part}.weight" for part in ("to_logits", self._tied_table)]
         present = [name for name in names if isinstance(state_dict.get(name), Tensor)]

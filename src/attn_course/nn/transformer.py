@@ -24,13 +24,7 @@ from attn_course.functional.validation import (
 )
 from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.nn.tied_logits import TiedLogits
-from attn_course.nn.torch_interop import (
-    DECODER_PARTS,
-    ENCODER_PARTS,
-    copy_weights,
-    layer_from_torch,
-    layer_to_torch,
-)
+from attn_course.nn.torch_interop import DECODER_PARTS, ENCODER_PARTS, copy_weights, layer_from_torch, layer_to_torch
 
 
 class AttentionWeights(NamedTuple):
@@ -65,12 +59,7 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        *,
-        dropout: float = 0.0,
-        activation: Callable[[Tensor], Tensor] = torch.relu,
+        self, d_model: int, d_ff: int, *, dropout: float = 0.0, activation: Callable[[Tensor], Tensor] = torch.relu
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, d_ff=d_ff)
@@ -150,12 +139,8 @@ class EncoderLayer(_Layer):
         num_kv_heads: int | None = None,
     ) -> None:
         super().__init__(dropout, norm_first)
-        self.self_attention = MultiHeadAttention(
-            d_model, num_heads, dropout=dropout, num_kv_heads=num_kv_heads
-        )
-        self.feed_forward = FeedForward(
-            d_model, d_ff, dropout=dropout, activation=activation
-        )
+        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, num_kv_heads=num_kv_heads)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout=dropout, activation=activation)
         self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
 
@@ -263,9 +248,7 @@ class DecoderLayer(_Layer):
         super().__init__(dropout, norm_first)
         self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.cross_attention = MultiHeadCrossAttention(d_model, num_heads, dropout=dropout)
-        self.feed_forward = FeedForward(
-            d_model, d_ff, dropout=dropout, activation=activation
-        )
+        self.feed_forward = FeedForward(d_model, d_ff, dropout=dropout, activation=activation)
         self.self_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.cross_attention_norm = nn.LayerNorm(d_model, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(d_model, eps=norm_eps)
@@ -279,11 +262,7 @@ class DecoderLayer(_Layer):
         memory_mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool | Sequence[int] | Int[Tensor, "R"] = False,
         cache: Cache | None = None,
-    ) -> tuple[
-        Float[Tensor, "B T E"],
-        Float[Tensor, "B H _ _"] | None,
-        Float[Tensor, "B H _ S"] | None,
-    ]:
+    ) -> tuple[Float[Tensor, "B T E"], Float[Tensor, "B H _ _"] | None, Float[Tensor, "B H _ S"] | None]:
         """Apply causal self-attention, then cross-attention, then the feed-forward network.
 
         Args:
@@ -313,10 +292,7 @@ class DecoderLayer(_Layer):
             )
             x = self._add(x, out, self.self_attention_norm)
             out, cross_weights = self.cross_attention(
-                self._before(x, self.cross_attention_norm),
-                memory,
-                mask=memory_mask,
-                need_weights=need_weights,
+                self._before(x, self.cross_attention_norm), memory, mask=memory_mask, need_weights=need_weights
             )
             x = self._add(x, out, self.cross_attention_norm)
             out = self.feed_forward(self._before(x, self.feed_forward_norm))
@@ -426,9 +402,7 @@ class Transformer(TiedLogits):
         options: TransformerOptions = TransformerOptions(),
     ) -> None:
         super().__init__()
-        num_encoder_layers, num_decoder_layers = (
-            (num_layers, num_layers) if isinstance(num_layers, int) else num_layers
-        )
+        num_encoder_layers, num_decoder_layers = (num_layers, num_layers) if isinstance(num_layers, int) else num_layers
         check_sizes(
             src_vocab_size=src_vocab_size,
             tgt_vocab_size=tgt_vocab_size,
@@ -485,11 +459,7 @@ class Transformer(TiedLogits):
         return self.dropout(x)
 
     def encode(
-        self,
-        src: Int[Tensor, "B S"],
-        *,
-        src_mask: Bool[Tensor, "..."] | None = None,
-        need_weights: bool = False,
+        self, src: Int[Tensor, "B S"], *, src_mask: Bool[Tensor, "..."] | None = None, need_weights: bool = False
     ) -> tuple[Float[Tensor, "B S E"], list[Tensor] | None]:
         """Encode the source, once for any number of calls of :meth:`decode`.
 
@@ -560,16 +530,9 @@ class Transformer(TiedLogits):
             src_mask, sources = cache.src_mask, cache
         to_target, to_source = [], []
         with rollback_on_error(cache):
-            for layer, (layer_cache, source) in zip(
-                self.decoder_layers, sources, strict=True
-            ):
+            for layer, (layer_cache, source) in zip(self.decoder_layers, sources, strict=True):
                 x, self_weights, cross_weights = layer(
-                    x,
-                    source,
-                    mask=tgt_mask,
-                    memory_mask=src_mask,
-                    need_weights=need_weights,
-                    cache=layer_cache,
+                    x, source, mask=tgt_mask, memory_mask=src_mask, need_weights=need_weights, cache=layer_cache
                 )
                 to_target.append(self_weights)
                 to_source.append(cross_weights)
@@ -577,11 +540,7 @@ class Transformer(TiedLogits):
         return logits, (to_target, to_source) if need_weights else None
 
     def make_cache(
-        self,
-        memory: Float[Tensor, "B S E"],
-        *,
-        src_mask: Bool[Tensor, "..."] | None = None,
-        max_len: int | None = None,
+        self, memory: Float[Tensor, "B S E"], *, src_mask: Bool[Tensor, "..."] | None = None, max_len: int | None = None
     ) -> DecoderCache:
         """Make a cache, with which :meth:`decode` reads each token of the target only once.
 
@@ -595,16 +554,11 @@ class Transformer(TiedLogits):
         """
         max_len = self.max_len if max_len is None else max_len
         if not 1 <= max_len <= self.max_len:
-            raise ValueError(
-                f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})"
-            )
+            raise ValueError(f"max_len ({max_len}) must be from 1 to the model's max_len ({self.max_len})")
         _check_memory(memory, memory.size(0))
         _check_src_mask(src_mask, *memory.shape[:2])
         return DecoderCache(
-            [
-                layer.self_attention.make_cache(memory.size(0), max_len)
-                for layer in self.decoder_layers
-            ],
+            [layer.self_attention.make_cache(memory.size(0), max_len) for layer in self.decoder_layers],
             [layer.cross_attention.project_memory(memory) for layer in self.decoder_layers],
             src_mask,
         )
@@ -636,15 +590,11 @@ class Transformer(TiedLogits):
             IndexError: as :meth:`encode` and :meth:`decode`.
         """
         memory, encoder = self.encode(src, src_mask=src_mask, need_weights=need_weights)
-        logits, in_decoder = self.decode(
-            tgt, memory, src_mask=src_mask, tgt_mask=tgt_mask, need_weights=need_weights
-        )
+        logits, in_decoder = self.decode(tgt, memory, src_mask=src_mask, tgt_mask=tgt_mask, need_weights=need_weights)
         if not need_weights:
             return logits, None
         decoder, cross = in_decoder
-        return logits, AttentionWeights(
-            torch.stack(encoder), torch.stack(decoder), torch.stack(cross)
-        )
+        return logits, AttentionWeights(torch.stack(encoder), torch.stack(decoder), torch.stack(cross))
 
     @classmethod
     def from_torch(
@@ -680,18 +630,11 @@ class Transformer(TiedLogits):
             num_layers=(len(module.encoder.layers), len(module.decoder.layers)),
             d_ff=first.linear1.out_features,
             options=TransformerOptions(
-                dropout=first.dropout.p,
-                norm_first=norm_first,
-                tie_weights=tie_weights,
-                max_len=max_len,
+                dropout=first.dropout.p, norm_first=norm_first, tie_weights=tie_weights, max_len=max_len
             ),
         ).to(first.linear1.weight)
-        ours.encoder_layers = nn.ModuleList(
-            map(EncoderLayer.from_torch, module.encoder.layers)
-        )
-        ours.decoder_layers = nn.ModuleList(
-            map(DecoderLayer.from_torch, module.decoder.layers)
-        )
+        ours.encoder_layers = nn.ModuleList(map(EncoderLayer.from_torch, module.encoder.layers))
+        ours.decoder_layers = nn.ModuleList(map(DecoderLayer.from_torch, module.decoder.layers))
         if norm_first:
             copy_weights(module.encoder.norm, ours.encoder_norm)
             copy_weights(module.decoder.norm, ours.decoder_norm)
@@ -713,9 +656,7 @@ class Transformer(TiedLogits):
         decoder_layers = nn.ModuleList(layer.to_torch() for layer in self.decoder_layers)
         # nn.Transformer would add a norm to a post-norm stack, too, so the stacks are made here. Its constructor
         # initialises their matrices again, so the layers are inserted afterwards.
-        encoder = nn.TransformerEncoder(
-            encoder_layers[0], len(encoder_layers), enable_nested_tensor=False
-        )
+        encoder = nn.TransformerEncoder(encoder_layers[0], len(encoder_layers), enable_nested_tensor=False)
         decoder = nn.TransformerDecoder(decoder_layers[0], len(decoder_layers))
         theirs = nn.Transformer(
             self.d_model,
@@ -746,14 +687,11 @@ def _check_memory(memory: Tensor | None, num_targets: int) -> None:
     check_is_tensor(memory, "memory")
     if memory.dim() != 3 or memory.size(0) != num_targets:
         raise ValueError(
-            f"memory of shape {tuple(memory.shape)} must be (B, S, E) "
-            f"with a row for each of the {num_targets} targets"
+            f"memory of shape {tuple(memory.shape)} must be (B, S, E) with a row for each of the {num_targets} targets"
         )
 
 
-def _check_cache(
-    cache: DecoderCache, memory: Tensor | None, src_mask: Tensor | None, tgt: Tensor
-) -> None:
+def _check_cache(cache: DecoderCache, memory: Tensor | None, src_mask: Tensor | None, tgt: Tensor) -> None:
     if memory is not None or src_mask is not None:
         raise ValueError(
             "pass decode a cache or a memory with its src_mask, but not both: the cache already contains them"

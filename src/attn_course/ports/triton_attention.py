@@ -15,9 +15,7 @@ from attn_course.functional.validation import check_qkv
 try:
     import triton
     import triton.language as tl
-except (
-    ImportError
-):  # a decorator that does nothing, and the one name that the signature of the kernel needs
+except ImportError:  # a decorator that does nothing, and the one name that the signature of the kernel needs
     triton = SimpleNamespace(jit=lambda kernel: kernel)
     tl = SimpleNamespace(constexpr=None)
 
@@ -93,29 +91,18 @@ def triton_attention(
         raise ImportError("triton_attention needs the package triton: pip install triton")
     check_qkv(q, k, v)
     if q.dim() != 4 or k.shape != v.shape:
-        raise ValueError(
-            f"k and v of shapes {tuple(k.shape)} and {tuple(v.shape)} must be equal, with four axes"
-        )
+        raise ValueError(f"k and v of shapes {tuple(k.shape)} and {tuple(v.shape)} must be equal, with four axes")
     if q.dtype == torch.float64:
-        raise TypeError(
-            "q, k and v must not be torch.float64, because the kernel adds in 32 bits"
-        )
+        raise TypeError("q, k and v must not be torch.float64, because the kernel adds in 32 bits")
     B, H, T, D = q.shape
     S = k.size(2)
     for name, size in {"D": D, "query_block": query_block, "key_block": key_block}.items():
         if size < 16 or size & (size - 1):
             raise ValueError(f"{name} ({size}) must be a power of 2 and at least 16")
     if is_causal and T > S:
-        raise ValueError(
-            f"with is_causal, the {T} queries must not be more than the {S} keys"
-        )
+        raise ValueError(f"with is_causal, the {T} queries must not be more than the {S} keys")
     q, k, v = (x.contiguous() for x in (q, k, v))
     out = torch.empty_like(q)
-    grid = (
-        B * H,
-        triton.cdiv(T, query_block),
-    )  # one program for each block of queries of each head
-    attend_tiles[grid](
-        q, k, v, out, T, S, 1 / math.sqrt(D), is_causal, D, query_block, key_block
-    )
+    grid = (B * H, triton.cdiv(T, query_block))  # one program for each block of queries of each head
+    attend_tiles[grid](q, k, v, out, T, S, 1 / math.sqrt(D), is_causal, D, query_block, key_block)
     return out

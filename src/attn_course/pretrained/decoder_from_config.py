@@ -13,21 +13,11 @@ from attn_course.caching import DecoderCache
 from attn_course.functional.attention import attention, soft_cap
 from attn_course.functional.masks import make_causal_mask, make_sliding_window_mask
 from attn_course.functional.positions import Rope, Rotation, make_rotation
-from attn_course.functional.validation import (
-    check_mask,
-    check_positive,
-    check_sizes,
-    check_window,
-)
+from attn_course.functional.validation import check_mask, check_positive, check_sizes, check_window
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 from attn_course.pretrained.config import HFConfig, read_config, read_rope
-from attn_course.pretrained.llama import (
-    GatedFeedForward,
-    LlamaLayer,
-    halves_to_neighbours,
-    make_llama_names,
-)
+from attn_course.pretrained.llama import GatedFeedForward, LlamaLayer, halves_to_neighbours, make_llama_names
 from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
@@ -84,18 +74,10 @@ class ConfiguredAttention(MultiHeadAttention):
             check_window(window, num_sink_tokens=0)
         if softcap is not None:
             check_positive(softcap, "softcap")
-        super().__init__(
-            num_heads * head_dim,
-            num_heads,
-            d_in=d_model,
-            bias=bias,
-            num_kv_heads=num_kv_heads,
-            sink=sink,
-        )
+        super().__init__(num_heads * head_dim, num_heads, d_in=d_model, bias=bias, num_kv_heads=num_kv_heads, sink=sink)
         self.out_proj = nn.Linear(num_heads * head_dim, d_model, bias=bias)
         self.q_norm, self.k_norm = (
-            nn.Identity() if qk_norm_eps is None else nn.RMSNorm(head_dim, eps=qk_norm_eps)
-            for _ in range(2)
+            nn.Identity() if qk_norm_eps is None else nn.RMSNorm(head_dim, eps=qk_norm_eps) for _ in range(2)
         )
         self.scale = scale
         self.softcap = softcap
@@ -112,16 +94,12 @@ class ConfiguredAttention(MultiHeadAttention):
 
     def to_torch(self) -> nn.MultiheadAttention:
         """Refuse: nn.MultiheadAttention has none of the options."""
-        raise ValueError(
-            "nn.MultiheadAttention has no width of heads of its own, norms of queries, soft cap or window"
-        )
+        raise ValueError("nn.MultiheadAttention has no width of heads of its own, norms of queries, soft cap or window")
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
         """Refuse: an nn.MultiheadAttention is a :class:`~attn_course.MultiHeadAttention`."""
-        raise ValueError(
-            "use MultiHeadAttention.from_torch: it has all that the module has"
-        )
+        raise ValueError("use MultiHeadAttention.from_torch: it has all that the module has")
 
     def _project_queries(self, x: Tensor) -> Tensor:
         return self.q_norm(super()._project_queries(x))
@@ -184,27 +162,15 @@ class Experts(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        num_experts: int,
-        num_chosen: int,
-        *,
-        alpha: float = 1.702,
-        limit: float = 7.0,
+        self, d_model: int, d_ff: int, num_experts: int, num_chosen: int, *, alpha: float = 1.702, limit: float = 7.0
     ) -> None:
         super().__init__()
         check_sizes(num_experts=num_experts, num_chosen=num_chosen)
         if num_chosen > num_experts:
-            raise ValueError(
-                f"num_chosen ({num_chosen}) must not be above num_experts ({num_experts})"
-            )
+            raise ValueError(f"num_chosen ({num_chosen}) must not be above num_experts ({num_experts})")
         self.num_chosen, self.alpha, self.limit = num_chosen, alpha, limit
         self.router = nn.Linear(d_model, num_experts)
-        self.gate, self.up = (
-            nn.Parameter(torch.randn(num_experts, d_model, d_ff) * d_model**-0.5)
-            for _ in range(2)
-        )
+        self.gate, self.up = (nn.Parameter(torch.randn(num_experts, d_model, d_ff) * d_model**-0.5) for _ in range(2))
         self.down = nn.Parameter(torch.randn(num_experts, d_ff, d_model) * d_ff**-0.5)
         self.gate_bias, self.up_bias, self.down_bias = (
             nn.Parameter(torch.zeros(num_experts, width)) for width in (d_ff, d_ff, d_model)
@@ -249,9 +215,7 @@ class ConfiguredLayer(LlamaLayer):
         norm_eps: float = 1e-6,
         norm_after: bool = False,
     ) -> None:
-        super().__init__(
-            d_model, attention, feed_forward, norm_eps=norm_eps, norm_after=norm_after
-        )
+        super().__init__(d_model, attention, feed_forward, norm_eps=norm_eps, norm_after=norm_after)
         self.rope = rope
 
 
@@ -296,24 +260,13 @@ class ConfiguredDecoder(DecoderOnly):
         tie_weights: bool = False,
         softcap: float | None = None,
     ) -> None:
-        super().__init__(
-            embed,
-            layers,
-            norm,
-            positions="rotary",
-            max_len=max_len,
-            tie_weights=tie_weights,
-        )
+        super().__init__(embed, layers, norm, positions="rotary", max_len=max_len, tie_weights=tie_weights)
         if softcap is not None:
             check_positive(softcap, "softcap")
         self.softcap = softcap
 
     def forward(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Bool[Tensor, "B 1 S"] | None = None,
-        cache: DecoderCache | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: Bool[Tensor, "B 1 S"] | None = None, cache: DecoderCache | None = None
     ) -> Float[Tensor, "B T V"]:
         """Score every next token, as :class:`~attn_course.DecoderOnly`."""
         logits = super().forward(ids, mask=mask, cache=cache)
@@ -321,10 +274,7 @@ class ConfiguredDecoder(DecoderOnly):
 
     def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
         ropes = [layer.rope for layer in self.layers]
-        made = {
-            rope: make_rotation(places, self._get_head_dim(), **rope._asdict(), dtype=dtype)
-            for rope in set(ropes)
-        }
+        made = {rope: make_rotation(places, self._get_head_dim(), **rope._asdict(), dtype=dtype) for rope in set(ropes)}
         return [made[rope] for rope in ropes]
 
 
@@ -346,11 +296,7 @@ class _Family(NamedTuple):
 
 
 _GEMMA = _Family(
-    norm_after=True,
-    scales_embedding=True,
-    keeps_gains_less_one=True,
-    activation="hidden_activation",
-    one_global_of=2,
+    norm_after=True, scales_embedding=True, keeps_gains_less_one=True, activation="hidden_activation", one_global_of=2
 )
 _FAMILIES = {
     "qwen3": _Family(qk_norm=True),
@@ -361,9 +307,7 @@ _FAMILIES = {
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 
 
-def load_configured(
-    folder: str | Path, *, dtype: torch.dtype = torch.float32
-) -> ConfiguredDecoder:
+def load_configured(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> ConfiguredDecoder:
     """Build a Qwen3, Gemma 2, Gemma 3 (text) or gpt-oss from its ``config.json``, in evaluation mode, with its weights.
 
     Args:
@@ -386,15 +330,9 @@ def build_configured(config: HFConfig) -> ConfiguredDecoder:
     """Build a decoder with random weights from its config, or refuse what :class:`ConfiguredDecoder` does not have."""
     name = config.get("model_type")
     if name not in _FAMILIES:
-        raise ValueError(
-            f"{config.path} describes a model of type {name!r}; here there are {', '.join(_FAMILIES)}"
-        )
+        raise ValueError(f"{config.path} describes a model of type {name!r}; here there are {', '.join(_FAMILIES)}")
     family = _FAMILIES[name]
-    config.must_be(
-        attention_dropout=0.0,
-        use_bidirectional_attention=False,
-        quantization_config=None,
-    )
+    config.must_be(attention_dropout=0.0, use_bidirectional_attention=False, quantization_config=None)
     for line in ("attn_logit_softcapping", "final_logit_softcapping"):
         if line not in config.defaults:
             config.must_be(**{line: None})
@@ -402,9 +340,7 @@ def build_configured(config: HFConfig) -> ConfiguredDecoder:
         config.must_be(hidden_act="silu")
     d_model, norm_eps = config.size("hidden_size"), config.number("rms_norm_eps")
     return ConfiguredDecoder(
-        (_ScaledEmbedding if family.scales_embedding else nn.Embedding)(
-            config.size("vocab_size"), d_model
-        ),
+        (_ScaledEmbedding if family.scales_embedding else nn.Embedding)(config.size("vocab_size"), d_model),
         [
             ConfiguredLayer(
                 d_model,
@@ -430,15 +366,11 @@ def _read_softcap(config: HFConfig, name: str) -> float | None:
     return config.number(name)
 
 
-def _make_attention(
-    config: HFConfig, family: _Family, layer_type: str
-) -> ConfiguredAttention:
+def _make_attention(config: HFConfig, family: _Family, layer_type: str) -> ConfiguredAttention:
     d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
     window = scale = None
     if layer_type == _LOCAL:
-        if "use_sliding_window" in config.defaults and not config.flag(
-            "use_sliding_window"
-        ):
+        if "use_sliding_window" in config.defaults and not config.flag("use_sliding_window"):
             raise ValueError(
                 f"{config.path} has use_sliding_window False, and a layer of type {_LOCAL!r}, which needs a window"
             )
@@ -483,15 +415,12 @@ def _read_layer_types(config: HFConfig, family: _Family) -> list[str]:
             local = config.flag("use_sliding_window")
             first_local = config.number("max_window_layers") if local else num_layers
         types = [
-            _LOCAL if i >= first_local and (period is None or (i + 1) % period) else _GLOBAL
-            for i in range(num_layers)
+            _LOCAL if i >= first_local and (period is None or (i + 1) % period) else _GLOBAL for i in range(num_layers)
         ]
     if not isinstance(types, list):
         raise ValueError(f"{config.path} has layer_types {types!r}, which must be a list")
     if len(types) != num_layers:
-        raise ValueError(
-            f"{config.path} has num_hidden_layers {num_layers}, and layer_types for {len(types)}"
-        )
+        raise ValueError(f"{config.path} has num_hidden_layers {num_layers}, and layer_types for {len(types)}")
     for layer_type in types:
         if layer_type not in (_GLOBAL, _LOCAL):
             raise ValueError(
@@ -525,9 +454,7 @@ def _make_names(model: ConfiguredDecoder, family: _Family) -> dict[str, str | In
         # The gains of a head's columns go where these go.
         reorder = partial(halves_to_neighbours, num_heads=1)
         for which in ("q_norm", "k_norm"):
-            names[f"{theirs}.self_attn.{which}"] = Into(
-                f"{ours}.self_attention.{which}", reorder
-            )
+            names[f"{theirs}.self_attn.{which}"] = Into(f"{ours}.self_attention.{which}", reorder)
     if family.sink is not None:
         names[f"{theirs}.self_attn.sinks"] = f"{ours}.self_attention.sink_scores"
     if family.keeps_gains_less_one:
@@ -540,9 +467,7 @@ def _make_names(model: ConfiguredDecoder, family: _Family) -> dict[str, str | In
         names |= {
             f"{theirs}.mlp.router": f"{here}.router",
             f"{experts}.gate_up_proj": Into((f"{here}.gate", f"{here}.up"), _take_apart),
-            f"{experts}.gate_up_proj_bias": Into(
-                (f"{here}.gate_bias", f"{here}.up_bias"), _take_apart
-            ),
+            f"{experts}.gate_up_proj_bias": Into((f"{here}.gate_bias", f"{here}.up_bias"), _take_apart),
             f"{experts}.down_proj": f"{here}.down",
             f"{experts}.down_proj_bias": f"{here}.down_bias",
         }
