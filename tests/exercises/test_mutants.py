@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,7 @@ def test_a_mistake_in_several_ways_is_recognised_in_each_but_not_in_a_mixture():
         return number * factor + shift if number.sum() > 0 else number + factor - shift
 
     assert exercise.verdict(mixed).mistake is None
+    assert replace(exercise, seeds=(0,)).verdict(lambda number, factor, shift: number + factor - shift).mistake == "add"
 
 
 @pytest.mark.parametrize(

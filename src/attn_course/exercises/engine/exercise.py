@@ -180,7 +180,7 @@ class Exercise:
             where = f"check.{self.name}: {name}"
             if isinstance(mistake.answer, dict):
                 mistakes[name] = replace(mistake, answer=Edited(self.right, mistake.answer, where))
-            elif isinstance(mistake.answer, list):
+            elif isinstance(mistake.answer, list) and isinstance(mistake.answer[0], dict):
                 edited = [Edited(self.right, way, f"{where}, way {n}") for n, way in enumerate(mistake.answer, start=1)]
                 mistakes[name] = replace(mistake, answer=edited)
         object.__setattr__(self, "mistakes", mistakes)
