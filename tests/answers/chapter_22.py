@@ -83,18 +83,6 @@ def load_renamed(module, tensors, names, transposed):
     return module
 
 
-def load_renamed_after(module, tensors, names):
-    unexpected = [n for n in tensors if n not in names]
-    missing = [n for n in names if n not in tensors]
-    misfits = [n for n in tensors.keys() & names.keys() if tensors[n].shape != module.get_parameter(names[n]).shape]
-    if unexpected or missing or misfits:
-        raise ValueError(f"{missing=}, {unexpected=}, {misfits=}")
-    with torch.no_grad():
-        for n, place in names.items():
-            module.get_parameter(place).copy_(tensors[n])
-    return module
-
-
 @wrong("shapes taken for sizes")
 def load_renamed(module, tensors, names, transposed):
     wrong_names = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]

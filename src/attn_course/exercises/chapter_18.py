@@ -6,7 +6,7 @@ import torch
 
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.functional.attention import attention
+from attn_course.functional.attention import attention, softmax  # noqa: F401 - edits call attention
 from attn_course.functional.masks import make_causal_mask
 
 # ---------------------------------------------------------------- grouped-query attention
@@ -38,65 +38,15 @@ def _grouped(draw, B, H, G, T, S):
     return draw(B, H, T, 5), draw(B, G, S, 5), draw(B, G, S, 2)
 
 
-def _over_heads(rule, on_values=None, *, mask=lambda mask: mask):
-    """Return an answer that expands keys and values with ``rule(x, times)`` before it attends."""
-
-    def answer(q, k, v, m):
-        times = q.size(1) // k.size(1)
-        k, v = rule(k, times), (on_values or rule)(v, times)
-        m = None if m is None else mask(m)
-        return attention(q, k, v, m if m is None or m.dim() in (2, 4) else m[:, None])[0]
-
-    return answer
-
-
-def _interleave(x, times):
-    return x.repeat_interleave(times, dim=1)
-
-
-def _masked_afterwards(q, k, v, mask):
-    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
-    weights = attention(q, k, v)[1]
-    return (weights if mask is None else weights * mask) @ v
-
-
-def _minus_a_billion(q, k, v, mask):
-    k, v = (_interleave(x, q.size(1) // x.size(1)) for x in (k, v))
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    return (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1) @ v
-
-
-def _fold_the_queries(how_out):
-    def answer(q, k, v, m):
-        return how_out(_over_heads(_interleave)(q, k, v, m), k.size(1))
-
-    return answer
-
-
 def _repeat_groups(q, k, v, mask=None):
     times = q.size(1) // k.size(1)
-    k, v = k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1)
-    return attention(q, k, v, mask if mask is None or mask.dim() in (2, 4) else mask[:, None])[0]
-
-
-def _nan_in_empty_rows(q, k, v, mask):
-    out = _repeat_groups(q, k, v, mask)
-    if mask is None:
-        return out
-    return out.masked_fill(~mask.any(dim=-1, keepdim=True), math.nan)
-
-
-def _top_left(q, k):
-    return torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).tril()
-
-
-def _with_rows_of_the_mask_repeated(q, k, v, mask):
-    B, H, T, D = q.shape
-    G = k.size(1)
-    if mask is None or mask.shape[:-2] == (B, H):
-        return _repeat_groups(q, k, v, mask)
-    rows = mask.repeat_interleave(H // G, dim=-2)
-    return attention(q.reshape(B, G, -1, D), k, v, rows)[0].reshape(B, H, T, -1)
+    keys = k.repeat_interleave(times, dim=1)
+    values = v.repeat_interleave(times, dim=1)
+    scores = q @ keys.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores, dim=-1)
+    return weights @ values
 
 
 grouped_attention = Exercise(
@@ -107,54 +57,6 @@ grouped_attention = Exercise(
     gradients=True,
     excluded=("scaled_dot_product_attention",),
     chapter=18,
-    answers={
-        "empty rows are nan": _nan_in_empty_rows,
-        "minus a billion": _minus_a_billion,
-        "first group for all": _over_heads(lambda x, times: x[:, :1].expand(-1, x.size(1) * times, -1, -1)),
-        "mean of the groups": _over_heads(
-            lambda x, times: x.mean(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)
-        ),
-        "sum over the groups": _over_heads(
-            lambda x, times: x.sum(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)
-        ),
-        "heads in another order": _fold_the_queries(
-            lambda out, G: out.unflatten(1, (G, -1)).transpose(1, 2).flatten(1, 2)
-        ),
-        "groups not joined": _fold_the_queries(lambda out, G: out.unflatten(1, (G, -1))),
-        "last group for the first heads": _over_heads(lambda x, times: _interleave(x.flip(1), times)),
-        "mask inverted": _over_heads(_interleave, mask=lambda m: ~m),
-        "mask after the softmax": _masked_afterwards,
-        "softmax over the queries": lambda q, k, v, m: _softmax_over_queries(
-            q, _interleave(k, q.size(1) // k.size(1)), v, m
-        ),
-        "causal where no mask is given": lambda q, k, v, m: _repeat_groups(
-            q, k, v, _top_left(q, k) if m is None else m
-        ),
-        "scaled by the width of the values": lambda q, k, v, m: _repeat_groups(
-            q * math.sqrt(q.size(-1) / v.size(-1)), k, v, m
-        ),
-        "rows of the mask repeated": _with_rows_of_the_mask_repeated,
-        "mask of the first head for all": _over_heads(_interleave, mask=lambda m: m[:, :1] if m.dim() == 4 else m),
-        "masks of the heads backwards": _over_heads(_interleave, mask=lambda m: m.flip(1) if m.dim() == 4 else m),
-        "queries of a group averaged": lambda q, k, v, m: _over_heads(_interleave)(
-            _interleave(q.unflatten(1, (k.size(1), -1)).mean(2), q.size(1) // k.size(1)), k, v, m
-        ),
-        "mask of the first sequence for all": _over_heads(_interleave, mask=lambda m: m[:1] if m.dim() == 4 else m),
-        "tokens repeated": lambda q, k, v, m: attention(
-            q,
-            *(x.repeat_interleave(q.size(1) // k.size(1), dim=2).reshape(*q.shape[:2], *x.shape[2:]) for x in (k, v)),
-            m,
-        )[0],
-        "hidden scores set to 0": lambda q, k, v, m: (
-            (q @ _interleave(k, q.size(1) // k.size(1)).mT / math.sqrt(q.size(-1)) * (1 if m is None else m)).softmax(
-                -1
-            )
-            @ _interleave(v, q.size(1) // v.size(1))
-        ),
-        "repeated without an axis": lambda q, k, v, m: attention(
-            q, *(x.repeat_interleave(q.size(1) // k.size(1)) for x in (k, v)), m
-        )[0],
-    },
     signs={
         "mask ignored for heads": lambda found, q, k, v, m: m is not None and m.dim() == 4 and m.size(1) > 1,
         "one head for each group": lambda found, q, k, v, m: (
@@ -163,13 +65,6 @@ grouped_attention = Exercise(
         "weights returned": lambda found, q, *others: isinstance(found, tuple | list) and len(found) == 2,
     },
 )
-
-
-def _softmax_over_queries(q, k, v, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(dim=-2) @ _interleave(v, q.size(1) // v.size(1))
 
 
 # ---------------------------------------------------------------- window and sinks

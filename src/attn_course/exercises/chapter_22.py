@@ -3,7 +3,9 @@
 import torch
 from torch import nn
 
+from attn_course.exercises.engine.convert_output import where
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional.masks import make_padding_mask
 
 # ---------------------------------------------------------------- a weight map
@@ -185,47 +187,6 @@ def _load(module, tensors, names, transposed):
     return module
 
 
-def _keeps_quiet(module, tensors, names, transposed):
-    try:
-        return _load(module, tensors, names, transposed)
-    except ValueError:
-        return module
-
-
-def _stops_at_the_first(module, tensors, names, transposed):
-    for name in [*names, *tensors]:
-        if name not in tensors or name not in names:
-            raise ValueError(name)
-    return _load(module, tensors, names, transposed)
-
-
-def _names_before_shapes(module, tensors, names, transposed):
-    if wrong := names.keys() ^ tensors.keys():
-        raise ValueError(", ".join(wrong))
-    return _load(module, tensors, names, transposed)
-
-
-def _copies_as_it_goes(module, tensors, names, transposed):
-    with torch.no_grad():
-        for theirs, tensor in tensors.items():
-            tensor = tensor.T if theirs in transposed else tensor
-            module.get_parameter(names[theirs]).copy_(tensor)
-    return module
-
-
-def _other_direction(module, tensors, names, transposed):
-    return {name: tensors[theirs] for theirs, name in ((o, t) for t, o in names.items())}
-
-
-def _loads_what_fits(module, tensors, names, transposed):
-    for name in tensors.keys() & names.keys():
-        part, ours = tensors[name], module.get_parameter(names[name])
-        part = part.T if name in transposed else part
-        if part.shape == ours.shape:
-            ours.data.copy_(part)
-    return _load(module, tensors, names, transposed)
-
-
 def _is_exchanged(found, width, hidden, fault):
     """Return whether each parameter holds a tensor of another parameter, and only the order differs."""
     if fault != _IN_OTHER_ORDERS:
@@ -254,14 +215,6 @@ load_renamed = Exercise(
         *_NAMES.values(),
     ),
     chapter=22,
-    answers={
-        "half loaded": _loads_what_fits,
-        "copies as it goes": _copies_as_it_goes,
-        "does not raise": _keeps_quiet,
-        "stops at the first name": _stops_at_the_first,
-        "wrong shapes not all named": _names_before_shapes,
-        "names in the wrong direction": _other_direction,
-    },
     signs={
         "another error": lambda found, *sizes: found[0] and not found[3],
         "shape noticed too late": lambda found, width, hidden, fault: (
@@ -313,49 +266,20 @@ def _sentences(draw):
     yield "a pad between two tokens", draw(2, 6, 3), gap
 
 
-def _mean(hidden, mask, count):
-    return (hidden * mask[..., None].to(hidden.dtype)).sum(dim=1) / count
+def _mean(hidden, mask):
+    real = mask[..., None].to(hidden.dtype)
+    total = (hidden * real).sum(dim=1)
+    count = mask.sum(dim=1, keepdim=True)
+    return total / count
 
 
 mean_pool = Exercise(
     name="mean_pool",
     trials=_sentences,
-    right=lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)),
+    right=_mean,
     result_names=("pooled",),
     gradients=True,
     chapter=22,
-    answers={
-        "zeros taken for padding": lambda hidden, mask: _mean(
-            hidden, mask, (mask & (hidden != 0).any(-1)).sum(dim=1, keepdim=True)
-        ),
-        "pads counted": lambda hidden, mask: hidden.mean(dim=1),
-        "divided by the padded length": lambda hidden, mask: _mean(hidden, mask, hidden.size(1)),
-        "not divided": lambda hidden, mask: _mean(hidden, mask, 1),
-        "divided by the tokens of the whole batch": lambda hidden, mask: _mean(hidden, mask, mask.sum()),
-        "mask inverted": lambda hidden, mask: _mean(hidden, ~mask, (~mask).sum(dim=1, keepdim=True)),
-        "first token": lambda hidden, mask: hidden[:, 0],
-        "maximum": lambda hidden, mask: hidden.masked_fill(~mask[..., None], -torch.inf).amax(1),
-        "axis lost with one sentence": lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1, keepdim=True)).squeeze(
-            0
-        ),
-        "mean over the sentences": lambda hidden, mask: hidden.mean(dim=0),
-        "cut at the length": lambda hidden, mask: torch.stack(
-            [row[:n].mean(0) for row, n in zip(hidden, mask.sum(1).tolist(), strict=True)]
-        ),
-        "brought to length 1": lambda hidden, mask: nn.functional.normalize(_mean(hidden, mask, 1), dim=-1),
-        "divided twice": lambda hidden, mask: _mean(hidden, mask, hidden.size(1)) / mask.sum(1, keepdim=True),
-        "count without an axis for the width": lambda hidden, mask: _mean(hidden, mask, mask.sum(dim=1)),
-        "mask without an axis for the width": lambda hidden, mask: (hidden * mask).sum(1) / mask.sum(1, keepdim=True),
-        "first row's count for all": lambda hidden, mask: _mean(hidden, mask, mask[0].sum()),
-        "first row's mask for all": lambda hidden, mask: _mean(hidden, mask[:1].expand_as(mask), mask[0].sum()),
-        "divided by the width": lambda hidden, mask: _mean(hidden, mask, hidden.size(2)),
-        "pads in the sum": lambda hidden, mask: hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True),
-        "divided by a root": lambda hidden, mask: _mean(hidden, mask, mask.sum(1, keepdim=True).sqrt()),
-        "divided without fractions": lambda hidden, mask: _mean(hidden, mask, 1) // mask.sum(1, keepdim=True),
-        "softmax of the mask": lambda hidden, mask: (hidden * mask.to(hidden.dtype).softmax(dim=1)[..., None]).sum(
-            dim=1
-        ),
-    },
     signs={
         "all sentences in one": lambda found, hidden, mask: (
             found.size(-1) == hidden.size(2)
@@ -367,9 +291,7 @@ mean_pool = Exercise(
         ),
         "rounded to half precision": lambda found, hidden, mask: (
             any(torch.equal(found, found.to(half).to(found.dtype)) for half in (torch.float16, torch.bfloat16))
-            and torch.allclose(
-                found.to(hidden.dtype), _mean(hidden, mask, mask.sum(dim=1, keepdim=True)), rtol=0.02, atol=0.02
-            )
+            and torch.allclose(found.to(hidden.dtype), _mean(hidden, mask), rtol=0.02, atol=0.02)
         ),
     },
 )
@@ -397,111 +319,32 @@ def _maps(draw):
     yield "weights of 0", weights / weights.sum(-1, keepdim=True), real
 
 
-def _looks(weights, offset):
-    """Return the weight of each query on the token `offset` before it, (B, H, T); 0 if there is none."""
-    looks = weights.diagonal(offset=-offset, dim1=-2, dim2=-1)
-    return nn.functional.pad(looks, (max(offset, 0), max(-offset, 0)))
+def _share(weights, mask):
+    looks = weights.diagonal(offset=-1, dim1=-2, dim2=-1)  # (B, H, T - 1)
+    counted = mask[:, 1:]
+    total = (looks * counted[:, None]).sum(dim=(0, 2))
+    return total / counted.sum()
 
 
-def _share(weights, counted, offset=1):
-    """Return the mean weight of each head, (H,), over the queries in ``counted`` (B, T)."""
-    counted = counted.to(weights.dtype)
-    return torch.einsum("bht,bt->h", _looks(weights, offset), counted) / counted.sum()
-
-
-def _not_first(real):
-    return real & (torch.arange(real.size(1), device=real.device) > 0)
-
-
-def _mean_of_sentences(weights, real):
-    counted = _not_first(real).to(weights.dtype)
-    each = torch.einsum("bht,bt->bh", _looks(weights, 1), counted) / counted.sum(1)[:, None]
-    return each.mean(dim=0)
+_mean_of_sentences = Edited(
+    _share, {"dim=(0, 2))": "dim=2)", "total / counted.sum()": "(total / counted.sum(dim=1, keepdim=True)).mean(dim=0)"}
+)
+_two_tokens_back = Edited(_share, {"offset=-1": "offset=-2", "mask[:, 1:]": "mask[:, 2:]"})
 
 
 share_on_previous = Exercise(
     name="share_on_previous",
     trials=_maps,
-    right=lambda weights, mask: _share(weights, _not_first(mask)),
+    right=_share,
     result_names=("share",),
     chapter=22,
-    answers={
-        "next token": lambda weights, mask: _share(weights, mask & mask.roll(-1, 1) & _not_last(mask), -1),
-        "same token": lambda weights, mask: _share(weights, mask, 0),
-        "pads counted": lambda weights, mask: weights.diagonal(-1, -2, -1).mean((0, 2)),
-        "weights of 0 not counted": lambda weights, mask: (
-            _share(weights, _not_first(mask))
-            * _not_first(mask).sum()
-            / (_looks(weights, 1) * _not_first(mask)[:, None] > 0).sum((0, 2))
-        ),
-        "first token counted": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.sum()
-        ),
-        "divided by the number of positions": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * _not_first(mask).sum() / mask.numel()
-        ),
-        "pads in the sum": lambda weights, mask: weights.diagonal(-1, -2, -1).sum((0, 2)) / mask[:, 1:].sum(),
-        "pads in the divisor": lambda weights, mask: (
-            _share(weights, _not_first(mask)) * (_not_first(mask).sum() / mask[:, 1:].numel())
-        ),
-        "mask of the previous token": lambda weights, mask: _share(
-            weights, nn.functional.pad(mask[:, :-1], (1, 0)).bool()
-        ),
-        "not divided": lambda weights, mask: _share(weights, _not_first(mask)) * _not_first(mask).sum(),
-        "one number for all heads": lambda weights, mask: _share(weights, _not_first(mask)).mean(),
-        "counts the largest weights": lambda weights, mask: _share(
-            nn.functional.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype), _not_first(mask)
-        ),
-        "divided by the heads": lambda weights, mask: _share(weights, _not_first(mask)) / weights.size(1),
-        "share of the first token": lambda weights, mask: (
-            torch.einsum("bht,bt->h", weights[..., 0], _not_first(mask).to(weights.dtype)) / _not_first(mask).sum()
-        ),
-        "column −1": lambda weights, mask: (
-            torch.einsum("bht,bt->h", weights.roll(1, -1).diagonal(dim1=-2, dim2=-1), mask.to(weights.dtype))
-            / mask.sum()
-        ),
-        "diagonal of the batch and the heads": lambda weights, mask: (weights.diagonal(-1) * mask[:, None, 1:]).sum(
-            (0, 2)
-        ),
-        "first sentence's mask for all": lambda weights, mask: _share(weights, _not_first(mask)[:1].expand_as(mask)),
-        "shared out among the heads": lambda weights, mask: torch.nn.functional.normalize(
-            _share(weights, _not_first(mask)), p=1, dim=0
-        ),
-        "second token left out": lambda weights, mask: _share(
-            weights, _not_first(mask) & (torch.arange(mask.size(1), device=mask.device) > 1)
-        ),
-        "first token with itself": lambda weights, mask: (
-            (_share(weights, _not_first(mask)) * _not_first(mask).sum() + weights[:, :, 0, 0].sum(0)) / mask.sum()
-        ),
-    },
     signs={
-        "mean of the sentences' means": lambda found, weights, mask: (
-            torch.allclose(found, _mean_of_sentences(weights, mask), rtol=1e-3, atol=1e-6)
-            if (mask.sum(1) > 1).all()
-            else None
-        ),
+        "mean of the sentences' means": where(lambda weights, mask: (mask.sum(1) > 1).all(), _mean_of_sentences),
         "one number for each sentence": lambda found, weights, mask: found.shape == weights.shape[:2],
-        "first sentence only": lambda found, weights, mask: (
-            torch.allclose(found, _share(weights[:1], _not_first(mask)[:1]), rtol=1e-3, atol=1e-6)
-            if mask[0].sum() > 1
-            else None
+        "first sentence only": where(
+            lambda weights, mask: mask[0].sum() > 1, lambda weights, mask: _share(weights[:1], mask[:1])
         ),
-        "two tokens back": lambda found, weights, mask: (
-            torch.allclose(
-                found,
-                _share(weights, mask & _not_first(mask).roll(1, 1) & _not_first(mask), 2),
-                rtol=1e-3,
-                atol=1e-6,
-                equal_nan=True,
-            )
-            if (mask.sum(1) > 2).all()
-            else None
-        ),
+        "two tokens back": where(lambda weights, mask: (mask.sum(1) > 2).all(), _two_tokens_back),
         "nan for one token": lambda found, weights, mask: bool((mask.sum(1) == 1).any() and found.isnan().any()),
     },
 )
-
-
-def _not_last(real):
-    T = real.size(1)
-    return torch.arange(T, device=real.device) < T - 1
