@@ -1,7 +1,5 @@
 """Answers to the exercises of chapter 4."""
 
-import math
-
 import einops
 import torch
 import torch.nn.functional as F
@@ -96,35 +94,6 @@ def weighted_sum(weights, v):
     return torch.einsum("bts,bsd->btd", weights.float(), v.float()).to(v.dtype)
 
 
-B, T, E = 3, 7, 16  # as the chapter leaves them behind
-
-
-@wrong("a sum never set back")
-def weighted_sum(weights, v):
-    (B, T, S), D = weights.shape, v.size(-1)
-    out = torch.zeros(B, T, D).to(v)
-    total = 0
-    for b in range(B):
-        for t in range(T):
-            for d in range(D):
-                for s in range(S):
-                    total += weights[b, t, s] * v[b, s, d]
-                out[b, t, d] = total
-    return out
-
-
-@wrong("returns from inside a loop")
-def weighted_sum(weights, v):
-    (B, T, S), D = weights.shape, v.size(-1)
-    out = torch.zeros(B, T, D).to(v)
-    for b in range(B):
-        for t in range(T):
-            for d in range(D):
-                for s in range(S):
-                    out[b, t, d] += weights[b, t, s] * v[b, s, d]
-        return out
-
-
 @wrong("the first one for all")
 def weighted_sum(weights, v):
     (B, T, S), D = weights.shape, v.size(-1)
@@ -204,24 +173,9 @@ def general_scores(q, k, W):
     return torch.bmm(q @ W, k.transpose(1, 2))
 
 
-@wrong("an axis of the matrix alone")
-def general_scores(q, k, W):
-    return torch.einsum("btd,de,bsd->bts", q, W, k)  # d for queries and keys, out of habit
-
-
-@wrong("an axis too many")
-def general_scores(q, k, W):
-    return torch.einsum("bti,ij,bsj->btsj", q, W, k)
-
-
 @wrong("queries and keys swapped")
 def general_scores(q, k, W):
     return k @ (q @ W).mT
-
-
-@wrong("scale added")
-def general_scores(q, k, W):
-    return q @ W @ k.mT / math.sqrt(W.size(0))
 
 
 @wrong("no gradient")

@@ -1,7 +1,5 @@
 """The exercises of the chapter on batches, einsum and einops. Used from chapter 4 on."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 
@@ -27,19 +25,9 @@ def _ids_and_tables(draw):
     yield "float16", draw.ints(2, 3, high=5), draw(7, 5, dtype=torch.float16)
 
 
-def _one_hot_of_one_axis(ids, table):
-    one_hot = table.new_zeros(len(ids), len(table))
-    one_hot[torch.arange(len(ids)), ids] = 1
-    return one_hot
-
-
-def _one_hot_of_rows(ids, table):
-    one_hot = table.new_zeros(len(ids), len(table))
-    return one_hot.scatter(1, ids.reshape(len(ids), -1), 1)
-
-
 def _lookup(ids, table):
-    return F.one_hot(ids, len(table)).to(table) @ table
+    one_hot = F.one_hot(ids, len(table)).to(table)
+    return one_hot @ table
 
 
 lookup = Exercise(
@@ -51,13 +39,6 @@ lookup = Exercise(
     float64=True,
     excluded=LOOKUPS,
     chapter=4,
-    answers={
-        "ids with one axis only": lambda ids, table: _one_hot_of_one_axis(ids, table) @ table,
-        "ids with two axes only": lambda ids, table: torch.einsum(
-            "btv,ve->bte", F.one_hot(ids, len(table)).to(table), table
-        ),
-        "a sentence in one row": lambda ids, table: _one_hot_of_rows(ids, table) @ table,
-    },
 )
 
 
@@ -81,62 +62,23 @@ def _weights_and_values(draw):
     yield "weights of any sign, in a view", draw(2, 5, 11).mT, draw(2, 5, 2) * last_is_0[:, None]
 
 
-def _is_a_running_sum(found, weights, v):
-    """Return whether the result is a running sum, initialised before one of the outer loops."""
-    right = weights @ v  # (B, T, D)
-    for first in range(3):
-        running = right.flatten(first).cumsum(-1).view(right.shape)
-        if found.shape == running.shape and torch.allclose(found.to(running), running, rtol=1e-4, atol=1e-5):
-            return True
-    return False
-
-
-def _ends_after_the_first_turn(found, weights, v):
-    """Return whether the result is right for the first pass of an outer loop, and zero afterwards."""
-    wanted = weights @ v  # (B, T, D)
-    if found.shape != wanted.shape:
-        return False
-    for depth in range(1, 4):
-        begun = torch.zeros_like(wanted)
-        begun[(0,) * depth] = wanted[(0,) * depth]
-        if torch.allclose(found.to(wanted), begun, rtol=1e-4, atol=1e-5):
-            return True
-    return False
-
-
-def _with_the_sizes_of_the_notebook(weights, v):
-    """Read the weights of the sentences and queries of the notebook, and stop at the first that is missing."""
-    return torch.stack([weights[b, t, 0] * v[b, 0] for b in range(3) for t in range(7)])
+def _weighted_sum(weights, v):
+    (B, T, _), D = weights.shape, v.size(-1)
+    out = v.new_zeros(B, T, D)
+    for b in range(B):
+        for t in range(T):
+            for d in range(D):
+                out[b, t, d] = weights[b, t] @ v[b, :, d]
+    return out
 
 
 weighted_sum = Exercise(
     name="weighted_sum",
     trials=_weights_and_values,
-    right=lambda weights, v: weights @ v,
+    right=_weighted_sum,
     result_names=("out",),
     gradients=True,
     chapter=4,
-    answers={
-        "summed over the queries": lambda weights, v: torch.einsum("bts,btd->bsd", weights, v),
-        "sentences added up": lambda weights, v: torch.einsum("bts,bsd->td", weights, v),
-        "notebook's variables": _with_the_sizes_of_the_notebook,
-        "overwritten instead of added": lambda weights, v: weights[..., -1:] * v[:, -1:],
-        "a value read at the query": lambda weights, v: weights.sum(-1, keepdim=True) * v[:, : weights.size(1)],
-        "shaped like the values": lambda weights, v: F.pad(weights @ v, (0, 0, 0, v.size(1) - weights.size(1))),
-        "last key left out": lambda weights, v: weights[..., :-1] @ v[:, :-1],
-        "first key left out": lambda weights, v: weights[..., 1:] @ v[:, 1:],
-        "one row for all queries": lambda weights, v: (weights.sum(1, keepdim=True) @ v).expand(
-            -1, weights.size(1), -1
-        ),
-        "as many keys as queries": lambda weights, v: weights[..., : weights.size(1)] @ v[:, : weights.size(1)],
-        "weights forgotten": lambda weights, v: v.sum(1, keepdim=True).expand(*weights.shape[:2], -1),
-        "weights below 0 left out": lambda weights, v: weights.clamp(min=0) @ v,
-        "float32 whatever comes in": lambda weights, v: (weights @ v).float(),
-    },
-    signs={
-        "a sum never set back": _is_a_running_sum,
-        "returns from inside a loop": _ends_after_the_first_turn,
-    },
 )
 
 
@@ -155,50 +97,18 @@ def _queries_keys_and_matrices(draw):
     yield "a view", draw(3, 2, 5).transpose(0, 1), draw(2, 7, 3), draw(5, 3)
 
 
-def _has_an_axis_of_the_matrix_alone(found, q, k, W):
-    """Return whether the result is summed over an axis of the matrix, because its letter is used only once."""
-    strings = ["bti,ij,bsl->bts", "bti,lj,bsj->bts"]
-    if q.size(-1) == k.size(-1):
-        strings += ["btd,de,bsd->bts", "btd,ed,bsd->bts"]
-    alone = [torch.einsum(string, q, W, k) for string in strings]
-    return any(torch.allclose(found, scores, rtol=1e-4, atol=1e-4) for scores in alone)
-
-
-def _is_scaled(found, q, k, W):
-    return any(
-        torch.allclose(found * math.sqrt(width), q @ W @ k.mT, rtol=1e-4, atol=1e-4)
-        for width in (q.size(-1), k.size(-1))
-    )
+def _general_scores(q, k, W):
+    return torch.einsum("bti,ij,bsj->bts", q, W, k)
 
 
 general_scores = Exercise(
     name="general_scores",
     trials=_queries_keys_and_matrices,
-    right=lambda q, k, W: q @ W @ k.mT,
+    right=_general_scores,
     result_names=("scores",),
     gradients=True,
     chapter=4,
-    answers={
-        "matrix transposed": lambda q, k, W: torch.einsum("bti,ji,bsj->bts", q, W, k),
-        "one letter for two axes": lambda q, k, W: torch.einsum("btd,dd,bsd->bts", q, W, k),
-        "a batch letter for the matrix": lambda q, k, W: torch.einsum("bti,bij,bsj->bts", q, W, k),
-        "tensors in another order": lambda q, k, W: torch.einsum("bti,ij,bsj->bts", q, k, W),
-        "matrix forgotten": lambda q, k, W: q @ k.mT,
-        "every sentence with every other": lambda q, k, W: torch.einsum("bti,ij,csj->bcts", q, W, k),
-        "sentences added up": lambda q, k, W: torch.einsum("bti,ij,bsj->ts", q, W, k),
-        "sentences mixed": lambda q, k, W: torch.einsum("bti,ij,csj->bts", q, W, k),
-        "transposes the batch": lambda q, k, W: q @ W @ k.T,
-        "axis lost with one key": lambda q, k, W: (q @ W @ k.mT).squeeze(-1),
-        "softmax too early": lambda q, k, W: softmax(torch.einsum("bti,ij,bsj->bts", q, W, k)),
-    },
-    signs={
-        "an axis of the matrix alone": _has_an_axis_of_the_matrix_alone,
-        "an axis too many": lambda found, q, k, W: (
-            found.dim() == 4 and torch.allclose(found.sum(-1), q @ W @ k.mT, rtol=1e-4, atol=1e-4)
-        ),
-        "queries and keys swapped": lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1)),
-        "scale added": _is_scaled,
-    },
+    signs={"queries and keys swapped": lambda found, q, k, W: found.shape == (len(q), k.size(1), q.size(1))},
 )
 
 
@@ -219,45 +129,17 @@ def _questions_and_texts(draw):
     yield "float64", draw(2, 3, 5, dtype=torch.float64), draw(3, 7, 5, dtype=torch.float64)
 
 
-def _reduce(reduced):
-    """Return an answer that computes all scores (A, B, T, S) and reduces them with the given function."""
-    return lambda q, k: reduced(torch.einsum("atd,bsd->abts", q, k))
+def _max_sim(q, k):
+    scores = torch.einsum("atd,bsd->abts", q, k)
+    best = scores.amax(-1)
+    return best.sum(-1)
 
 
 max_sim = Exercise(
     name="max_sim",
     trials=_questions_and_texts,
-    right=_reduce(lambda scores: scores.amax(-1).sum(-1)),
+    right=_max_sim,
     result_names=("ranks",),
     gradients=True,
     chapter=4,
-    answers={
-        "paired one to one": lambda q, k: torch.einsum("btd,bsd->bts", q, k).amax(-1).sum(-1),
-        "maximum over the question": _reduce(lambda scores: scores.amax(-2).sum(-1)),
-        "maximum over the question, then a mean": _reduce(lambda scores: scores.amax(-2).mean(-1)),
-        "sum and maximum swapped": _reduce(lambda scores: scores.sum(-1).amax(-1)),
-        "sum before the maximum": _reduce(lambda scores: scores.sum(-2).amax(-1)),
-        "sum instead of maximum": _reduce(lambda scores: scores.sum((-2, -1))),
-        "scale added": lambda q, k: torch.einsum("atd,bsd->abts", q, k).amax(-1).sum(-1) / math.sqrt(q.size(-1)),
-        "mean instead of sum": _reduce(lambda scores: scores.amax(-1).mean(-1)),
-        "best pair only": _reduce(lambda scores: scores.amax((-2, -1))),
-        "view instead of transpose": lambda q, k: (
-            (q.flatten(0, 1) @ k.flatten(0, 1).T).reshape(len(q), len(k), q.size(1), k.size(1)).amax(-1).sum(-1)
-        ),
-        "sizes instead of scores": _reduce(lambda scores: scores.abs().amax(-1).sum(-1)),
-        "positions instead of scores": _reduce(lambda scores: scores.argmax(-1).sum(-1)),
-        "maximum comes with its place": _reduce(lambda scores: scores.max(-1).sum(-1)),
-        "sum forgotten": _reduce(lambda scores: scores.amax(-1)),
-        "cosine instead of dot product": lambda q, k: (
-            torch.einsum("atd,bsd->abts", F.normalize(q, dim=-1), F.normalize(k, dim=-1)).amax(-1).sum(-1)
-        ),
-        "softmax added": _reduce(lambda scores: softmax(scores).amax(-1).sum(-1)),
-        "result transposed": _reduce(lambda scores: scores.amax(-1).sum(-1).T),
-        "best starts at zero": _reduce(lambda scores: scores.amax(-1).clamp(min=0).sum(-1)),
-        "scores of 0 hidden": _reduce(lambda scores: scores.masked_fill(scores == 0, -math.inf).amax(-1).sum(-1)),
-        "softmax for the maximum": _reduce(lambda scores: (scores * scores.softmax(-1)).sum(-1).sum(-1)),
-        "last token of the text left out": lambda q, k: (
-            torch.einsum("atd,bsd->abts", q, k[:, : max(k.size(1) - 1, 1)]).amax(-1).sum(-1)
-        ),
-    },
 )
