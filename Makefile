@@ -53,7 +53,7 @@ lab: .venv/.ready  ## open the notebooks in JupyterLab: those of make copy, if t
 copy:  ## copy the notebooks into my_notebooks, to write your answers there
 	@$$(command -v $(PY) || command -v python3) scripts/copy_notebooks.py
 
-test: .venv/.ready  ## check everything: code, notebooks, book (ONLY=05: what belongs to one chapter)
+test: .venv/.ready  ## check everything that changed: code, notebooks, book (FULL=1: all notebooks; ONLY=05: one chapter)
 	@$(NOX) style unit $(if $(ONLY),,docstrings) bad_input $(if $(ONLY),,book) notebooks site $(CHAPTERS)
 
 check: .venv/.ready  ## the fast part of make test: code style, unit tests, form of the notebooks

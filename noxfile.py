@@ -1,7 +1,8 @@
 """The checks behind ``make test`` and its relatives: each session is one part, ``nox --list`` shows all of them.
 
 The sessions run in the environment that ``make`` has prepared. Arguments after ``--`` are chapters, such as ``05``.
-With STRICT=1, a test that cannot run for want of a program is a failure (tests/conftest.py).
+With STRICT=1, a test that cannot run for want of a program is a failure (tests/conftest.py). With FULL=1, the session
+``notebooks`` executes all notebooks; otherwise those that changed since their last comparison, or import what changed.
 """
 
 import importlib.util
@@ -152,8 +153,19 @@ def docstrings(session: nox.Session) -> None:
 
 @nox.session
 def notebooks(session: nox.Session) -> None:
-    """Execute the notebooks again and compare their outputs."""
-    compare_notebooks(session, notebooks_of(session))
+    """Execute notebooks again and compare their outputs: those that changed or import what changed, or all."""
+    paths = chapters(session)
+    if not paths and os.environ.get("FULL"):
+        paths = notebooks_of(session)
+    elif not paths:
+        listed = session.run(sys.executable, "scripts/notebooks.py", "--changed", silent=True, log=False)
+        paths = [ROOT / line for line in listed.splitlines()]
+        session.log(f"{len(paths)} of {len(notebooks_of(session))} notebooks changed or import what changed")
+        if not paths:
+            return session.log("FULL=1 executes all of them")
+    compare_notebooks(session, paths)
+    session.run(sys.executable, "scripts/notebooks.py", "--record", *(path.stem for path in paths))
+    return None
 
 
 @nox.session

@@ -1,8 +1,13 @@
 """Execute the notebooks and store them in one normal form, so that two runs give byte-identical files.
 
-python scripts/notebooks.py            # those that changed, or whose package changed
+python scripts/notebooks.py            # those that changed, or that import what changed
 python scripts/notebooks.py 03 05      # these, always; a path works too
 python scripts/notebooks.py --check    # execute nothing; say which are not in the normal form
+python scripts/notebooks.py --changed  # execute nothing; list the paths of those that changed
+python scripts/notebooks.py --record   # execute nothing; note that the outputs are right, because nbval compared them
+
+tests/notebook_fingerprints.json holds one fingerprint for each notebook: of its code and outputs, of all files of the
+package that it imports, directly or not, and of the versions in requirements.txt.
 """
 
 import argparse
@@ -13,16 +18,19 @@ import re
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from package_imports import Imports
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-# What was stored after the last run, one small file for each notebook. Losing it costs one more run.
-MEMORY = ROOT / "_build" / ".notebooks"
+FINGERPRINTS = ROOT / "tests" / "notebook_fingerprints.json"
+REQUIREMENTS = ("requirements.txt", "requirements-no-deps.txt")
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KEPT_CELL_METADATA = ("tags", "mystnb")
@@ -207,33 +215,61 @@ def failure_message(path: Path, notebook: NotebookNode, running: dict, error: Ex
 
 
 def fingerprint(notebook: NotebookNode) -> str:
-    """A hash of what the outputs depend on (code, package, libraries) and of the outputs themselves."""
+    """A hash of what the outputs depend on (code, imported files, libraries) and of the outputs themselves."""
     digest = hashlib.sha256()
     for cell in code_cells(notebook):
         tidy = [tidy_output(output, 0) for output in cell.outputs]
         digest.update(json.dumps([cell.source, cell.metadata.get("tags"), tidy], sort_keys=True).encode())
-    for path in sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".js", ".css")):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    for package in ("torch", "numpy", "matplotlib", "ipykernel"):
-        try:
-            digest.update(f"{package} {version(package)}".encode())
-        except PackageNotFoundError:
-            digest.update(package.encode())
-    return digest.hexdigest()
+    code = "\n".join(cell.source for cell in code_cells(notebook))
+    for path in sorted([*package_imports().closure(code), *(ROOT / name for name in REQUIREMENTS)]):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + digest_of(path))
+    return digest.hexdigest()[:16]
+
+
+@cache
+def package_imports() -> Imports:
+    return Imports(ROOT / "src")
+
+
+@cache
+def digest_of(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def recorded_fingerprints() -> dict[str, str]:
+    return json.loads(FINGERPRINTS.read_text("utf-8")) if FINGERPRINTS.exists() else {}
+
+
+def record(fingerprints: dict[str, str]) -> None:
+    """Store fingerprints by the names of their notebooks, and forget notebooks that are gone."""
+    from attn_course.training import write_atomically  # imports torch, which --check does not need
+
+    known = recorded_fingerprints() | fingerprints
+    kept = {path.stem: known[path.stem] for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem in known}
+    write_atomically(FINGERPRINTS, (json.dumps(kept, indent=0) + "\n").encode())
 
 
 def is_unchanged(path: Path, notebook: NotebookNode) -> bool:
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]
-    memory = MEMORY / path.stem
-    return (
-        counts == list(range(1, len(counts) + 1))
-        and memory.exists()
-        and memory.read_text("utf-8") == fingerprint(normalise(notebook))
+    return counts == list(range(1, len(counts) + 1)) and recorded_fingerprints().get(path.stem) == fingerprint(
+        normalise(notebook)
     )
 
 
-def update(path: Path, force: bool) -> str:
-    """Execute a notebook if it changed, normalise it, and say in one line what was done."""
+def has_pinned_versions() -> bool:
+    """Whether the libraries installed here are those of requirements.txt, for which the outputs were compared."""
+    for line in (ROOT / REQUIREMENTS[0]).read_text("utf-8").splitlines():
+        if match := re.match(r"([\w.-]+)==([^\s;]+)", line):
+            try:
+                if version(match[1]).partition("+")[0] != match[2].partition("+")[0]:
+                    return False
+            except PackageNotFoundError:
+                pass  # a requirement of another system
+    return True
+
+
+def update(path: Path, force: bool) -> tuple[str, str]:
+    """Execute a notebook if it changed, normalise it, and return what was done, in one line, and its fingerprint."""
     notebook = read(path)
     done = "unchanged"
     if force or not is_unchanged(path, notebook):
@@ -247,9 +283,7 @@ def update(path: Path, force: bool) -> str:
 
         write_atomically(path, text.encode())
         done += ", stored" if done == "executed" else ", normalised"
-    MEMORY.mkdir(parents=True, exist_ok=True)
-    (MEMORY / path.stem).write_text(fingerprint(normal), "utf-8")
-    return f"{shown(path)}: {done}"
+    return f"{shown(path)}: {done}", fingerprint(normal)
 
 
 # ---------------------------------------------------------------- the command
@@ -274,17 +308,20 @@ def find(name: str) -> Path:
     return matches[0]
 
 
-def attempt(path: Path, force: bool) -> tuple[bool, str]:
+def attempt(path: Path, force: bool) -> tuple[str, str | None]:
+    """Return a message, and the fingerprint of the notebook, or None if it fails."""
     try:
-        return True, update(path, force)
+        return update(path, force)
     except Failure as error:
-        return False, str(error)
+        return str(error), None
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="a number (03) or a path; default: all")
     parser.add_argument("--check", action="store_true", help="only say which are not normalised; exit 1 if any")
+    parser.add_argument("--changed", action="store_true", help="only list those that changed, or import what changed")
+    parser.add_argument("--record", action="store_true", help="only store fingerprints, after a comparison")
     parser.add_argument("--jobs", type=int, default=1, help="how many kernels run at once (default 1)")
     options = parser.parse_args(arguments)
     try:
@@ -295,21 +332,29 @@ def main(arguments: list[str] | None = None) -> int:
                 for reason in reasons:
                     print(f"{shown(path)}: {reason}; `make notebooks` mends it")
             return int(any(found.values()))
+        if options.changed:
+            pinned = has_pinned_versions()
+            for path in paths:
+                if not pinned or not is_unchanged(path, read(path)):
+                    print(path.relative_to(ROOT).as_posix())
+            return 0
+        if options.record:
+            record({path.stem: fingerprint(normalise(read(path))) for path in paths})
+            return 0
     except Failure as error:
         print(error, file=sys.stderr)
         return 1
     force = bool(options.notebooks)
-    if options.jobs > 1 and len(paths) > 1:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            results = list(pool.map(attempt, paths, [force] * len(paths)))
-            for done, message in results:
-                print(message, file=sys.stdout if done else sys.stderr)
-    else:
-        results = []
-        for path in paths:
-            results.append(attempt(path, force))
-            print(results[-1][1], file=sys.stdout if results[-1][0] else sys.stderr, flush=True)
-    return int(not all(done for done, _ in results))
+    with ProcessPoolExecutor(options.jobs) if options.jobs > 1 and len(paths) > 1 else nullcontext() as pool:
+        run = pool.map if pool else map
+        fingerprints = {}
+        for path, (message, new) in zip(paths, run(attempt, paths, [force] * len(paths)), strict=True):
+            print(message, file=sys.stderr if new is None else sys.stdout, flush=True)
+            if new is not None:
+                fingerprints[path.stem] = new
+    if fingerprints != {name: recorded_fingerprints().get(name) for name in fingerprints}:
+        record(fingerprints)
+    return int(len(fingerprints) < len(paths))
 
 
 if __name__ == "__main__":
