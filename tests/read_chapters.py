@@ -73,6 +73,11 @@ def markdown_cells(source: NotebookNode | int | str) -> list[NotebookNode]:
     return [cell for cell in as_notebook(source).cells if cell.cell_type == "markdown"]
 
 
+def text(source: NotebookNode | int | str) -> str:
+    """All Markdown of a notebook without line ends, so that a sentence is found wherever its lines are broken."""
+    return " ".join(" ".join(cell.source.split()) for cell in markdown_cells(source))
+
+
 def as_notebook(source: NotebookNode | int | str) -> NotebookNode:
     return source if isinstance(source, NotebookNode) else notebook(source)
 

@@ -24,13 +24,6 @@ def x():
     return torch.tensor(REFERENCE["inputs"])
 
 
-@pytest.fixture
-def matrices():
-    """W_query, W_key, W_value of the worked example."""
-    torch.manual_seed(123)
-    return [torch.rand(3, 2) for _ in range(3)]
-
-
 @pytest.fixture(scope="module")
 def chapter():
     """The functions and classes that the notebook defines before its exercises, and nothing else of it."""
@@ -66,24 +59,6 @@ def assert_printed(actual, expected):
 # -- The numbers of the worked example ---------------------------------------------------------------
 
 
-def test_three_projections_give_the_query_key_and_value_of_journey(x, matrices):
-    for name, W in zip(("query", "key", "value"), matrices, strict=True):
-        assert_printed(x[JOURNEY] @ W, TRAINABLE[f"{name}_of_journey"])
-
-
-def test_the_scores_of_journey_are_its_query_with_every_key(x, matrices):
-    W_query, W_key, _ = matrices
-    scores = (x @ W_key) @ (x[JOURNEY] @ W_query)
-    assert_printed(scores, TRAINABLE["scores_of_journey"])
-    assert_printed(scores[JOURNEY], TRAINABLE["score_of_journey_with_itself"])
-
-
-def test_the_weights_of_journey_are_the_softmax_of_its_scores_over_the_root_of_two(x, matrices):
-    W_query, W_key, _ = matrices
-    scores = (x @ W_key) @ (x[JOURNEY] @ W_query)
-    assert_printed(softmax(scores / math.sqrt(2)), TRAINABLE["weights_of_journey"])
-
-
 def test_the_layer_with_parameters_gives_the_context_of_the_worked_example(chapter, x):
     torch.manual_seed(123)
     out, weights = chapter["SelfAttentionWithParameters"](d_in=3, d_out=2)(x)
@@ -102,39 +77,7 @@ def test_the_layer_with_linear_gives_the_context_of_the_worked_example(chapter, 
     assert_printed(layer.k_proj.weight.T, LINEAR["key_weight_transposed"])
 
 
-def test_the_notebook_prints_every_number_of_the_worked_example():
-    printed = ""
-    for cell in code_cells("03"):
-        for output in cell.outputs:
-            printed += output.get("text", "") + output.get("data", {}).get("text/plain", "") + "\n"
-    expected = {name: values for name, values in TRAINABLE.items() if name != "recipe"}
-    expected |= {f"linear {name}": LINEAR[name] for name in ("context", "weights", "key_weight_transposed")}
-    for name, values in expected.items():
-        for value in torch.tensor(values).flatten().tolist():
-            assert f"{value:.4f}" in printed, f"{name}: {value:.4f} is printed nowhere"
-
-
-def test_the_notebook_starts_from_the_words_and_vectors_of_the_worked_example():
-    (source,) = (cell.source for cell in code_cells("03") if cell.source.startswith("tokens = "))
-    namespace = {"torch": torch, "device": "cpu", "softmax": softmax}
-    exec(source.split("for token, weight")[0], namespace)
-    assert namespace["tokens"] == TOKENS
-    assert torch.equal(namespace["x"], torch.tensor(REFERENCE["inputs"]))
-    assert (namespace["JOURNEY"], namespace["ONE"], namespace["STEP"]) == (JOURNEY, ONE, STEP)
-
-
 # -- Queries, keys and values ------------------------------------------------------------------------
-
-
-def test_one_gives_its_noun_the_smallest_weight_without_projections(x):
-    assert softmax(x @ x.T)[ONE].argmin() == STEP
-
-
-def test_scores_are_not_symmetric_with_separate_queries_and_keys(x, matrices):
-    W_query, W_key, _ = matrices
-    scores = (x @ W_query) @ (x @ W_key).T
-    assert torch.equal(x @ x.T, (x @ x.T).T)
-    assert not torch.allclose(scores, scores.T, atol=0.1)
 
 
 def test_a_changed_value_moves_the_answer_by_its_weight_and_no_weight_at_all(chapter):
@@ -147,44 +90,7 @@ def test_a_changed_value_moves_the_answer_by_its_weight_and_no_weight_at_all(cha
     assert_same(new_out, out + 10 * weights[:, 4:])
 
 
-def test_the_scores_see_only_the_product_of_the_two_matrices():
-    x, W_query, W_key = random(7, 5), random(5, 2, seed=1), random(5, 2, seed=2)
-    assert_same((x @ W_query) @ (x @ W_key).T, x @ (W_query @ W_key.T) @ x.T)
-
-
-@pytest.mark.parametrize(("d_in", "width"), [(11, 3), (7, 5), (5, 7)])
-def test_two_matrices_compare_in_no_more_directions_than_queries_are_wide(d_in, width):
-    meeting = random(d_in, width) @ random(d_in, width, seed=1).T
-    assert torch.linalg.matrix_rank(meeting) == min(d_in, width)
-
-
 # -- The scale ---------------------------------------------------------------------------------------
-
-
-def test_a_new_layer_has_scores_a_third_as_large_and_softer_rows():
-    one_hot = {}
-    for width in (64, 512, 1024):
-        torch.manual_seed(width)
-        inputs = torch.randn(4000, 7, 32)
-        q_proj, k_proj = nn.Linear(32, width, bias=False), nn.Linear(32, width, bias=False)
-        with torch.no_grad():
-            fresh = (q_proj(inputs[:, :1]) @ k_proj(inputs[:, 1:]).mT)[:, 0]
-        drawn = (torch.randn(4000, 1, width) @ torch.randn(4000, 6, width).mT)[:, 0]
-        assert fresh.std() / math.sqrt(width) == pytest.approx(1 / 3, rel=0.15)
-        one_hot[width] = [float((softmax(s).amax(-1) > 0.99).float().mean()) for s in (fresh, drawn)]
-    # Shares of 4,000 rows, and of one draw of the matrices: off by a few hundredths.
-    for width, expected in {64: (0.025, 0.43), 512: (0.40, 0.76), 1024: (0.55, 0.82)}.items():
-        assert one_hot[width] == pytest.approx(expected, abs=0.06), (width, one_hot)
-
-
-@pytest.mark.parametrize("width", [4, 64, 1024])
-def test_a_dot_product_has_the_variance_of_its_width(width):
-    rng = torch.Generator().manual_seed(width)
-    q, k = torch.randn(2, 10_000, width, generator=rng)
-    scores = (q * k).sum(-1)
-    assert scores.var() == pytest.approx(width, rel=0.06)
-    assert (scores / math.sqrt(width)).var() == pytest.approx(1.0, rel=0.06)
-    assert (scores / width).var() == pytest.approx(1 / width, rel=0.06)
 
 
 def test_without_the_scale_half_of_the_queries_get_no_gradient():
@@ -272,19 +178,6 @@ def test_the_loss_slows_down_while_the_two_queries_give_the_same_weights(chapter
     assert weights[ONE, STEP] - weights[STEP, STEP] > 0.5
 
 
-def test_the_four_untrained_words_resemble_step_more_than_one(x):
-    directions = F.normalize(x, dim=-1)
-    alike = directions @ directions.T
-    others = [i for i in range(len(TOKENS)) if i not in (ONE, STEP)]
-    assert (alike[others, STEP] > alike[others, ONE]).all()
-
-
-def test_linear_stores_its_matrix_transposed():
-    linear, x = nn.Linear(3, 2, bias=False), torch.randn(5, 3)
-    assert linear.weight.shape == (2, 3)
-    torch.testing.assert_close(linear(x), x @ linear.weight.T)
-
-
 def test_weights_moved_with_a_transpose_compute_the_same(chapter):
     x = random(7, 5)
     with_parameters = chapter["SelfAttentionWithParameters"](5, 3).double()
@@ -297,63 +190,6 @@ def test_weights_moved_with_a_transpose_compute_the_same(chapter):
     package_layer = attn_course.SelfAttention(5, 3).double()
     package_layer.load_state_dict(with_linear.state_dict())
     assert_same(package_layer(x), with_linear(x))
-
-
-def test_a_square_matrix_moved_without_a_transpose_goes_wrong_in_silence():
-    W, x = random(3, 3), random(5, 3, seed=1)
-    linear = nn.Linear(3, 3, bias=False).double()
-    with torch.no_grad():
-        linear.weight.copy_(W)
-    assert not torch.allclose(linear(x), x @ W, atol=0.1)
-
-
-def test_copy_converts_and_copies_while_a_parameter_around_the_transpose_shares_memory():
-    W = random(3, 2)
-    copied, around = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
-    with torch.no_grad():
-        copied.weight.copy_(W.T)
-    around.weight = nn.Parameter(W.T)
-    assert copied.weight.dtype == torch.float32
-    before = copied.weight.detach().clone()
-    W.zero_()
-    assert torch.equal(copied.weight, before)
-    assert not around.weight.any()
-    assert W.reshape(2, 3).shape == around.weight.shape
-    assert not torch.equal(random(3, 2).reshape(2, 3), random(3, 2).T)
-
-
-def test_detached_weights_change_no_output_and_leave_queries_and_keys_without_a_gradient():
-    q, k, v = (random(*shape, seed=i).requires_grad_() for i, shape in enumerate([(5, 3), (7, 3), (7, 2)]))
-    out, weights = attn_course.attention(q, k, v)
-    detached = weights.detach() @ v
-    assert torch.equal(detached, out)
-    gradients = torch.autograd.grad(detached.sum(), (q, k, v), allow_unused=True)
-    assert [gradient is None for gradient in gradients] == [True, True, False]
-
-
-def test_an_overwritten_tensor_stops_backward():
-    scores = random(5, 3).requires_grad_() @ random(3, 7, seed=1)
-    exponentials = scores.exp()
-    exponentials /= exponentials.sum(dim=-1, keepdim=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        exponentials.sum().backward()
-
-
-def test_shuffled_tokens_give_shuffled_outputs_and_weights_with_any_matrices():
-    layer, x = attn_course.SelfAttention(5, 3).double(), random(2, 7, 5)
-    order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
-    out, weights = layer(x)
-    shuffled_out, shuffled_weights = layer(x[:, order])
-    assert_same(shuffled_out, out[:, order])
-    assert_same(shuffled_weights, weights[:, order][:, :, order])
-
-
-def test_softmax_over_the_queries_gives_a_single_query_only_ones():
-    scores = random(1, 7)
-    assert torch.equal(softmax(scores, dim=0), torch.ones(1, 7, dtype=torch.float64))
-    several = softmax(random(5, 7), dim=0)
-    assert_same(several.sum(0), torch.ones(7, dtype=torch.float64))
-    assert not torch.allclose(several.sum(1), torch.ones(5, dtype=torch.float64), atol=0.1)
 
 
 # -- The exercises -----------------------------------------------------------------------------------

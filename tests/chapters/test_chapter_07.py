@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F
 from read_chapters import ROOT, code_cells, imports, solution
 
-import attn_course
 from attn_course import (
     MultiHeadAttention,
     MultiHeadCrossAttention,
     SelfAttention,
     assert_causal,
-    attention,
     make_causal_mask,
     make_padding_mask,
 )
@@ -61,29 +59,7 @@ def assert_same(a, b):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
-def make_layer():
-    torch.manual_seed(0)
-    return MultiHeadAttention(E, H).double()
-
-
-def make_cross_layer(**sizes):
-    torch.manual_seed(0)
-    return MultiHeadCrossAttention(E, H, **sizes).double()
-
-
 # -- One sequence asks another -----------------------------------------------------------------------
-
-
-def test_the_weights_of_three_words_over_four_can_be_worked_out_by_hand():
-    q = torch.tensor([[0.0, 0, 8, 8], [0, 0, 0, 0], [8, 0, 0, 0]])
-    v = torch.tensor([[1.0, 0], [0, 0], [0, 1], [0, 1]])
-    out, weights = attention(q, torch.eye(4), v)
-    e4 = math.exp(4)
-    dog = [e4 / (e4 + 3), *[1 / (e4 + 3)] * 3]
-    saw = [1 / (2 * e4 + 2)] * 2 + [e4 / (2 * e4 + 2)] * 2
-    torch.testing.assert_close(weights, torch.tensor([saw, [0.25] * 4, dog]))
-    torch.testing.assert_close(out[1], torch.tensor([0.25, 0.5]))
-    assert weights.sum(0).argmin() == 1  # nobody asks for the particle
 
 
 def test_the_output_is_as_long_as_the_queries_and_as_wide_as_the_values(chapter):
@@ -108,64 +84,6 @@ def test_the_one_headed_class_is_the_package_s_layer_without_output_projection(c
     x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
     out, weights = layer(x, memory, need_weights=True)
     assert_same((out, weights[:, 0]), cross(x, memory))
-
-
-@pytest.mark.parametrize(("d_model", "num_heads", "d_in", "d_memory"), [(6, 2, 5, 7), (6, 3, 11, 2), (10, 5, 3, 13)])
-def test_parameters_depend_on_the_three_widths_only(d_model, num_heads, d_in, d_memory):
-    layer = MultiHeadCrossAttention(d_model, num_heads, d_in=d_in, d_memory=d_memory)
-    count = d_model * (d_in + 2 * d_memory + d_model) + 4 * d_model
-    assert sum(p.numel() for p in layer.parameters()) == count
-
-
-def test_a_memory_of_another_width_gives_what_torch_gives():
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
-    expected = layer.to_torch()(x, memory, memory, average_attn_weights=False)
-    assert_same(layer(x, memory, need_weights=True), expected)
-
-
-def test_each_query_asks_alone():
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
-    out, _ = layer(x, memory)
-    for t in range(T):
-        assert_same(layer(x[:, t : t + 1], memory)[0], out[:, t : t + 1])
-
-
-def test_the_memory_is_a_set():
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
-    order = torch.randperm(S, generator=torch.Generator().manual_seed(0))
-    out, weights = layer(x, memory, need_weights=True)
-    assert_same(layer(x, memory[:, order], need_weights=True), (out, weights[..., order]))
-
-
-# -- Padding of the memory ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_hidden_memory_is_as_good_as_cut_off(need_weights):
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(3, T, E), random_tensor(3, S, D_MEMORY, seed=1)
-    lengths = [7, 2, 5]
-    mask = make_padding_mask(lengths)
-    out, weights = layer(x, memory, mask=mask, need_weights=need_weights)
-    for i, length in enumerate(lengths):
-        assert_same(out[i : i + 1], layer(x[i : i + 1], memory[i : i + 1, :length])[0])
-        assert weights is None or (weights[i, :, :, length:] == 0).all()
-    theirs, _ = layer.to_torch()(x, memory, memory, key_padding_mask=attn_course.to_torch_mask(mask))
-    assert_same(out, theirs)
-
-
-def test_padding_does_not_matter_and_gets_no_gradient():
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(1, T, E), random_tensor(1, S, D_MEMORY, seed=1).requires_grad_()
-    mask = make_padding_mask([3], S)
-    out, _ = layer(x, memory, mask=mask)
-    (slopes,) = torch.autograd.grad(out.square().sum(), memory)
-    assert (slopes[:, 3:] == 0).all()
-    assert (slopes[:, :3] != 0).any(dim=-1).all()
-    assert torch.equal(layer(x, memory.detach().index_fill(1, torch.arange(3, S), 1e3), mask=mask)[0], out)
 
 
 # -- A decoder block ---------------------------------------------------------------------------------
@@ -199,61 +117,6 @@ def test_without_the_self_attention_a_position_knows_its_own_word_only(block):
     across = block.cross_attn(changed, memory)[0] - block.cross_attn(x, memory)[0]
     assert (both[0].abs().amax(-1) > 0).all()
     assert (across[0, 1:] == 0).all()
-
-
-# -- Additive attention ------------------------------------------------------------------------------
-
-
-def test_additive_attention_scores_pair_by_pair_and_goes_on_like_any_attention():
-    q, k, v, w = (random_tensor(*shape, seed=i) for i, shape in enumerate(((T, E), (S, E), (S, 2), (E,))))
-    scores = torch.tensor([[sum(w * torch.tanh(q[t] + k[s])) for s in range(S)] for t in range(T)], dtype=q.dtype)
-    weights = torch.softmax(scores, dim=-1)
-    assert_same(attn_course.additive_attention(q, k, v, w), (weights @ v, weights))
-
-
-@pytest.fixture
-def questions():
-    """The queries and keys of the first section."""
-    return torch.tensor([[0.0, 0, 8, 8], [0, 0, 0, 0], [8, 0, 0, 0]]), torch.eye(4)
-
-
-def test_a_sum_of_the_same_queries_and_keys_looks_away_from_what_a_product_finds(questions):
-    q, k = questions
-    _, dots = attention(q, k, k)
-    _, added = attn_course.additive_attention(q, k, k, torch.ones(4))
-    assert torch.equal(dots[2].argmax(), added[2].argmin())  # dog, 犬
-    unsought, sought = math.exp(math.tanh(1)), math.exp(0)
-    assert added[2, 0].item() == pytest.approx(sought / (sought + 3 * unsought), abs=1e-6)
-
-
-def test_with_doors_for_queries_the_sum_asks_as_the_product_does(questions):
-    q, k = questions
-    _, dots = attention(q, k, k)
-    _, doors = attn_course.additive_attention(q - 8, k, k, 5 * torch.ones(4))
-    assert (doors - dots).abs().max() < 0.02
-    assert 5 * math.tanh(1) == pytest.approx(3.8, abs=0.01)
-
-
-def test_without_tanh_all_queries_get_the_same_weights():
-    q, k, w = random_tensor(T, E), random_tensor(S, E, seed=1), random_tensor(E, seed=2)
-    weights = torch.softmax((q[:, None] + k) @ w, dim=-1)
-    assert_same(weights, torch.softmax(k @ w, dim=-1).expand(T, S))
-    _, heard = attn_course.additive_attention(q, k, k, w)
-    assert not torch.allclose(heard[0], heard[1])
-
-
-def test_an_additive_score_cannot_grow_beyond_the_sum_of_its_weights():
-    q, k, w = random_tensor(T, E) * 1e3, random_tensor(S, E, seed=1) * 1e3, random_tensor(E, seed=2)
-    scores = torch.tanh(q[:, None] + k) @ w
-    assert scores.abs().max() <= w.abs().sum()
-    assert (q @ k.mT).abs().max() > 1e4 * w.abs().sum()
-
-
-def test_a_padding_mask_fits_additive_attention_as_well():
-    q, k, v, w = random_tensor(B, T, E), random_tensor(B, S, E), random_tensor(B, S, 2), random_tensor(E)
-    out, weights = attn_course.additive_attention(q, k, v, w, make_padding_mask([3, 3], S))
-    assert (weights[..., 3:] == 0).all()
-    assert_same(out, attn_course.additive_attention(q, k[:, :3], v[:, :3], w)[0])
 
 
 # -- The toy translation -----------------------------------------------------------------------------
@@ -423,16 +286,6 @@ def test_a_model_trained_with_the_mask_of_the_target_can_only_guess_the_verb(cha
     assert math.log(8) / tokens == pytest.approx(0.38, abs=5e-3)
 
 
-def test_the_source_s_mask_in_self_attention_matters_only_for_longer_targets():
-    layer = make_layer()
-    x = random_tensor(1, T, E)
-    out, _ = layer(x, is_causal=True)
-    longer_source, _ = layer(x, mask=make_padding_mask([T], T), is_causal=True)
-    shorter_source, _ = layer(x, mask=make_padding_mask([2], T), is_causal=True)
-    assert_same(longer_source, out)
-    assert not torch.allclose(shorter_source[:, -1], out[:, -1])
-
-
 def test_exchanging_keys_and_values_of_a_trained_model_breaks_it_silently(chapter, trained):
     src, write = chapter["src"][2000:], chapter["write"][2000:]
     cross = trained.block.cross_attn
@@ -441,14 +294,6 @@ def test_exchanging_keys_and_values_of_a_trained_model_breaks_it_silently(chapte
         assert chapter["exact_share"](chapter["translate"](trained, src), write) < 0.1
     finally:
         cross.k_proj, cross.v_proj = cross.v_proj, cross.k_proj
-
-
-def test_is_causal_in_cross_attention_hides_the_end_of_the_memory():
-    layer = make_cross_layer(d_memory=D_MEMORY)
-    x, memory = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY, seed=1)
-    out, weights = layer(x, memory, is_causal=True, need_weights=True)
-    assert_same(out, layer(x, memory, mask=make_causal_mask(T, S))[0])
-    assert (weights[:, :, 0, S - T + 1 :] == 0).all()
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
@@ -477,15 +322,6 @@ def test_exercise_2_makes_the_two_masks_of_a_decoder():
     for b, (src_length, tgt_length) in enumerate([(5, 2), (2, 3), (4, 1)]):
         assert cross_mask[b, 0].tolist() == [s < src_length for s in range(5)]
         assert self_mask[b].tolist() == [[s <= t and s < tgt_length for s in range(3)] for t in range(3)]
-
-
-def test_with_pads_on_the_right_the_causal_mask_alone_keeps_them_from_every_word():
-    lengths, x = [5, 2, 3], random_tensor(3, T, E)
-    layer, words = make_layer(), make_padding_mask(lengths, T)
-    named, _ = layer(x, mask=make_causal_mask(T) & words)
-    alone, _ = layer(x, is_causal=True)
-    for i, length in enumerate(lengths):
-        assert_same(named[i, :length], alone[i, :length])
 
 
 def test_exercise_3_reads_two_memories():

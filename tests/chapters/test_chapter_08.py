@@ -5,13 +5,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from read_chapters import definitions, solution
 from tolerance import allowed
 
 import attn_course
-from attn_course import MultiHeadAttention, attention, make_causal_mask, make_padding_mask
+from attn_course import MultiHeadAttention, make_causal_mask, make_padding_mask
 from attn_course.nn import multi_head_attention
 
 B, H, T, S, D = 2, 3, 5, 7, 4
@@ -31,84 +29,6 @@ def assert_same(a, b, atol=1e-12):
     torch.testing.assert_close(a, b, rtol=1e-9, atol=atol)
 
 
-def make_layer():
-    torch.manual_seed(0)
-    return MultiHeadAttention(H * D, H).double()
-
-
-# -- A bag of words ----------------------------------------------------------------------------------
-
-
-def test_attention_without_positions_confuses_subject_and_object():
-    near, far = math.exp(2) / (math.exp(2) + 2), 1 / (math.exp(2) + 2)
-    x = 2 * torch.eye(4)[:3]
-    for order in ([0, 1, 2], [2, 1, 0]):
-        out, _ = attention(x[order], x[order], x[order])
-        dog = order.index(0)
-        torch.testing.assert_close(out[dog], 2 * torch.tensor([near, far, far, 0]))
-
-
-@given(st.permutations(range(S)))
-def test_shuffled_tokens_give_shuffled_outputs(order):
-    layer, x = make_layer(), random_tensor(B, S, H * D)
-    assert_same(layer(x[:, order])[0], layer(x)[0][:, order])
-
-
-@given(st.permutations(range(T)))
-def test_under_a_causal_mask_one_layer_knows_who_came_before_and_not_in_which_order(order):
-    layer, x = make_layer(), random_tensor(1, S, H * D)
-    shuffled = torch.cat([x[:, order], x[:, T:]], dim=1)
-    assert_same(layer(shuffled, is_causal=True)[0][:, T:], layer(x, is_causal=True)[0][:, T:])
-
-
-def test_two_causal_layers_notice_the_order():
-    first, second, x = make_layer(), make_layer(), random_tensor(1, S, H * D)
-    swapped = x[:, [1, 0, *range(2, S)]]
-    before, after = (second(first(y, is_causal=True)[0], is_causal=True)[0] for y in (x, swapped))
-    assert (after - before)[:, 2:].abs().amax() > 1e-3
-
-
-@pytest.mark.parametrize("way", ["sinusoidal", "learned", "rotary", "ALiBi"])
-def test_each_of_the_four_ways_tells_the_order(way):
-    layer, x, order = make_layer(), random_tensor(1, S, H * D), [1, 0, *range(2, S)]
-
-    def read(x):
-        if way == "sinusoidal":
-            return layer(x + attn_course.make_sinusoidal_positions(S, H * D, dtype=x.dtype))[0]
-        if way == "learned":
-            return layer(x + attn_course.learned_positions(random_tensor(11, H * D, seed=1), S))[0]
-        if way == "rotary":
-            return layer(x, positions=torch.arange(S))[0]
-        return layer(x, bias=attn_course.make_alibi_bias(H, S, dtype=x.dtype)[None])[0]
-
-    assert not torch.allclose(read(x[:, order]), read(x)[:, order], atol=1e-3)
-
-
-@pytest.mark.parametrize("told", [False, True])
-def test_a_head_that_turns_its_queries_one_step_back_finds_the_noun_in_front_of_the_particle(told):
-    sentences = [line.split() for line in ("母 は 駅 で 本 を 買い まし た", "母 は 本 で 駅 を 買い まし た")]
-    assert sorted(sentences[0]) == sorted(sentences[1])
-    speeds = [10_000 ** (-i / 16) for i in range(0, 16, 2)]
-    turns = [torch.tensor([[math.cos(w), math.sin(w)], [-math.sin(w), math.cos(w)]]) for w in speeds]
-    W_query = torch.cat([torch.zeros(9, 16), 40 * torch.block_diag(*turns)])
-    W_key = torch.cat([torch.zeros(9, 16), torch.eye(16)])
-    for pieces, noun in zip(sentences, "本駅", strict=True):
-        words = torch.eye(9, 25)[[sentences[0].index(piece) for piece in pieces]]
-        x = words + told * torch.nn.functional.pad(attn_course.make_sinusoidal_positions(9, 16), (9, 0))
-        _, weights = attention(x @ W_query, x @ W_key, x)
-        if told:
-            assert pieces[weights[5].argmax()] == noun
-            assert weights.diagonal(-1).min() > 0.98  # so it is for every token that has one in front of it
-        else:
-            torch.testing.assert_close(weights, torch.full((9, 9), 1 / 9))
-
-
-def test_products_of_positions_alone_do_not_tell_left_from_right():
-    table = attn_course.make_sinusoidal_positions(9, 16)
-    _, weights = attention(table, table, table)
-    torch.testing.assert_close(weights[5, 4], weights[5, 6])
-
-
 # -- The four ways -----------------------------------------------------------------------------------
 
 
@@ -124,20 +44,6 @@ def test_the_functions_of_the_chapter_are_those_of_the_package(chapter):
     torch.testing.assert_close(chapter["make_alibi_bias"](H, T), attn_course.make_alibi_bias(H, T))
     table = random_tensor(S, D)
     assert_same(chapter["learned_positions"](table, T), attn_course.learned_positions(table, T))
-
-
-def test_one_rotary_frequency_repeats_and_two_do_not():
-    table = attn_course.make_sinusoidal_positions(45, 4)
-    alike = (table[:, :2] - table[:1, :2]).norm(dim=-1)
-    assert alike[44] < 0.02  # 44 is nearly 7 times 2π
-    assert (table[44] - table[0]).norm() > 0.4
-
-
-def test_slopes_of_ln_2_halve_the_weight_at_each_step():
-    bias = -math.log(2) * (torch.arange(4)[:, None] - torch.arange(4)).abs()
-    zeros = torch.zeros(4, 1)
-    _, weights = attention(zeros, zeros, zeros, make_causal_mask(4), bias=bias)
-    torch.testing.assert_close(weights[3], torch.tensor([1.0, 2, 4, 8]) / 15)
 
 
 def test_the_two_conventions_of_rotary_positions_give_the_same_scores(chapter):
@@ -161,46 +67,6 @@ def test_a_checkpoint_moves_to_the_other_convention_by_reordering_the_rows_of_tw
     ours = attn_course.rotate(split(layer.q_proj)) @ attn_course.rotate(split(layer.k_proj)).mT
     q, k = (chapter["rotate_halves"](split(p, rows)) for p in (layer.q_proj, layer.k_proj))
     torch.testing.assert_close(q @ k.mT, ours)
-
-
-# -- Break it ----------------------------------------------------------------------------------------
-
-
-def test_with_only_the_queries_turned_all_keys_of_the_same_content_are_alike():
-    q, k = random_tensor(D), random_tensor(D, seed=1)
-    scores = attn_course.rotate(q.expand(T, D)) @ k.expand(S, D).mT
-    assert_same(scores, scores[:, :1].expand(T, S))
-    assert (scores[1:] - scores[:-1]).abs().min() > 1e-3
-
-
-def test_with_values_turned_the_output_depends_on_where_the_text_begins():
-    q, k, v = (random_tensor(T, D, seed=i) for i in range(3))
-    here, there = torch.arange(T), torch.arange(T) + 100
-
-    def read(positions, value):
-        return attention(attn_course.rotate(q, positions), attn_course.rotate(k, positions), value)[0]
-
-    assert_same(read(here, v), read(there, v), atol=1e-9)
-    assert (read(here, attn_course.rotate(v, here)) - read(there, attn_course.rotate(v, there))).abs().max() > 0.1
-
-
-def test_rotating_before_the_split_hardly_rotates_the_last_head():
-    x = random_tensor(1, T, 32)
-
-    def split(x):
-        return x.unflatten(-1, (4, 8)).transpose(1, 2)
-
-    here, there = (split(attn_course.rotate(x, torch.arange(T) + shift)) for shift in (0, 1000))
-    assert_same(here @ here.mT, there @ there.mT, atol=1e-9)
-    moved = (here - split(x)).norm(dim=(-2, -1)) / split(x).norm(dim=(-2, -1))
-    assert moved[0, 0] > 0.5
-    assert moved[0, 3] < 0.01
-
-
-def test_positions_beyond_256_share_their_numbers_in_bfloat16():
-    counted = torch.arange(1000).to(torch.bfloat16).unique()
-    assert (counted <= 256).sum() == 257
-    assert len(counted) < 600
 
 
 # -- Train short, test long --------------------------------------------------------------------------

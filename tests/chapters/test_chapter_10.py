@@ -20,7 +20,6 @@ from attn_course.data.everyday import load_handwritten, make_corpus
 from attn_course.data.subwords import UNK_ID, Subwords
 from attn_course.data.text import normalize_japanese, tokenize_english
 from attn_course.data.words import words
-from attn_course.functional.masks import make_causal_mask
 
 REAL = Path(os.environ["ATTN_COURSE_DATA"]) if os.environ.get("ATTN_COURSE_DATA") else None
 with_corpora = pytest.mark.skipif(
@@ -79,21 +78,6 @@ def test_our_sentence_is_in_no_part_of_the_corpus_and_each_of_its_words_in_train
     assert set(words(OURS[0])) <= set(itertools.chain(*sentences()[0]))
 
 
-def test_our_sentence_is_ten_words_and_each_is_one_piece():
-    assert words(OURS[0]) == ["母", "は", "駅", "で", "本", "を", "買い", "まし", "た", "。"]
-    english = tokenize_english(OURS[1]).split()
-    assert pieces(0).cut(words(OURS[0])) == [[word] for word in words(OURS[0])]
-    assert pieces(1).cut(english) == [["▁" + word] for word in english]
-
-
-def test_yesterday_and_a_book_are_cut_as_japan_without_a_comma():
-    assert words("彼女は昨日本を三冊買いました。")[2:4] == ["昨", "日本"]
-    assert words("彼女は昨日、本を三冊買いました。")[2:5] == ["昨日", "、", "本"]
-    everywhere = [pair.japanese for pair in corpus().train + corpus().dev + corpus().test if "昨日" in pair.japanese]
-    assert len(everywhere) > 500
-    assert all("昨日" in words(text) for text in everywhere)
-
-
 def test_san_is_mr_behind_one_name_and_ms_behind_another():
     for name, title in (("田中", "Mr. Tanaka"), ("佐藤", "Ms. Sato")):
         named = [pair for pair in corpus().train if f"{name}さん" in pair.japanese]
@@ -107,12 +91,6 @@ def test_san_is_mr_behind_one_name_and_ms_behind_another():
 def test_the_chapters_spelling_is_the_packages(chapter):
     for pair in load_handwritten():
         assert chapter["one_spelling"](pair.ja) == normalize_japanese(pair.ja)
-
-
-def test_tokenising_makes_a_third_fewer_words():
-    before = {word for pair in corpus().train for word in pair.english.split()}
-    after = {word for pair in corpus().train for word in tokenize_english(pair.english).split()}
-    assert len(after) < 0.7 * len(before)
 
 
 def test_the_test_part_has_no_unknown_word_and_the_handwritten_sentences_many(chapter):
@@ -156,44 +134,6 @@ def test_the_new_word_is_one_word_in_two_pieces(chapter):
     assert chapter["merge"](tuple("食べ物"), ("食", "べ")) == ("食べ", "物")
 
 
-def test_pieces_of_whole_sentences_reach_over_words():
-    whole = Subwords.train([["".join(sentence)] for sentence in sentences()[0]], 600, spaces=False)
-    known = set(itertools.chain(*sentences()[0]))
-    longest = max((whole.piece(i) for i in range(4, 600)), key=len)
-    assert longest not in known
-    assert len(words(longest)) >= 3
-
-
-def test_the_new_animal_is_spelled_with_known_characters():
-    ja, en = pieces(0), pieces(1)
-    assert "イルカ" not in set(itertools.chain(*sentences()[0]))
-    assert UNK_ID not in ja.encode(words("健太さんはイルカを見ませんでした。"))
-    assert UNK_ID not in en.encode(["kenta", "did", "not", "see", "the", "dolphin", "."])
-
-
-def test_pieces_that_are_never_used_are_used_when_words_are_cut_at_random():
-    ja = pieces(0)
-    usual = set(itertools.chain(*map(ja.encode, sentences()[0])))
-    (buy,) = ja.encode(["買"])
-    assert buy != UNK_ID
-    assert buy not in usual
-    assert any(word.startswith("買") for word in itertools.chain(*sentences()[0]))
-    assert 0.3 < 1 - len(usual) / 600 < 0.36
-    for seed in (0, 1, 2):
-        at_random = set(itertools.chain(*ja.encode_at_random(sentences()[0], dropout=0.3, seed=seed)))
-        assert len(set(range(4, 600)) - at_random) < 10
-
-
-def test_digits_cut_apart_write_every_number_alike():
-    dice = Random(1)
-    numbers = [[str(dice.randint(1950, 2025))] for _ in range(500)]
-    merged = Subwords.train(numbers, vocab_size=26, spaces=False)
-    apart = Subwords.train(numbers, vocab_size=14, spaces=False, split_digits=True)
-    assert len(merged.encode(["1984"])) < 4
-    for number in ("1984", "1136", "20"):
-        assert apart.cut([number]) == [list(number)]
-
-
 # -- Padding, buckets, the shift, masks --------------------------------------------------------------
 
 
@@ -226,14 +166,6 @@ def test_the_chapters_batch_is_the_packages(chapter):
     assert torch.equal(batch.src, pad([[*src, 2] for src, _ in pairs]))
     assert torch.equal(batch.tgt_in, pad([shifted(tgt)[0] for _, tgt in pairs]))
     assert torch.equal(batch.tgt_out, pad([shifted(tgt)[1] for _, tgt in pairs]))
-
-
-def test_padding_on_the_right_is_the_future_of_every_real_token():
-    batch = make_batch([([5], [6, 7, 8]), ([9], [10])])
-    T = batch.tgt_in.size(1)
-    real = torch.arange(T) < batch.tgt_lengths[:, None]  # (B, T)
-    seen = make_causal_mask(T) & real[:, :, None]  # what real queries see
-    assert not (seen & ~real[:, None, :]).any()
 
 
 # -- Leaks -------------------------------------------------------------------------------------------

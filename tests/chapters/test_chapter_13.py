@@ -5,7 +5,6 @@ import itertools
 import math
 import random
 import re
-from collections import Counter
 
 import pytest
 import sacrebleu
@@ -14,7 +13,6 @@ from read_chapters import code_cells, imports, notebook, solution
 
 from attn_course.data.everyday import make_corpus
 from attn_course.data.text import tokenize_english
-from attn_course.decoding import normalize_by_length
 from attn_course.translation.alignment import alignment_error_rate
 from attn_course.translation.metrics import bleu
 
@@ -68,28 +66,6 @@ def test_the_search_by_hand_goes_the_way_that_the_text_tells(table):
     found = table["search"](listening, beam_size=2)
     assert [words for words, _ in found] == [("it", "rains", "■"), ("rain", "■")]
     assert asked == [(), ("rain",), ("it",), ("it", "rains"), ("rain", "is")]
-
-
-def test_the_clipped_counts_of_the_text_are_right():
-    hypotheses = ["the black cat slept on the mat .", "i went to the station by bus ."]
-    people = ["the black cat was asleep on the mat .", "i went to the station by bus yesterday ."]
-    counted = []
-    for h, r in zip(hypotheses, people, strict=True):
-        pairs = [Counter(itertools.pairwise(text.split())) for text in (h, r)]
-        counted.append((sum((pairs[0] & pairs[1]).values()), sum(pairs[0].values())))
-    assert counted == [(5, 7), (6, 7)]
-    expected = 100 * math.exp(1 - 18 / 16) * (15 / 16 * 11 / 14 * 8 / 12 * 5 / 10) ** 0.25
-    assert bleu(hypotheses, people).score == pytest.approx(expected)
-
-
-def test_a_larger_alpha_never_makes_the_winner_shorter():
-    dice = random.Random(0)
-    for _ in range(200):
-        hypotheses = [(-dice.uniform(0.1, 30), dice.randint(1, 20)) for _ in range(5)]
-        lengths = [
-            max(hypotheses, key=lambda h, a=a: normalize_by_length(*h, a))[1] for a in (0.0, 0.3, 0.6, 1.0, 2.0, 5.0)
-        ]
-        assert lengths == sorted(lengths)
 
 
 # -- The shipped translator, on sentences that the notebook has not seen -----------------------------

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from read_chapters import code_cells, definitions, solution
+from read_chapters import code_cells, definitions, solution, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -60,12 +60,17 @@ def test_the_flops_of_a_call_are_those_of_the_formula(chapter, new, seen):
     assert chapter["bytes_fetched"](40) == 4 * N + cache.num_bytes
 
 
-def test_llama_3_has_the_weights_of_its_configuration():
-    L, E, kept, feed_forward, vocabulary = 32, 4096, 8 * 128, 14_336, 128_256
-    matrices = L * (2 * E * E + 2 * E * kept + 3 * E * feed_forward) + vocabulary * E
-    assert matrices == pytest.approx(7.50e9, rel=1e-3)
-    assert matrices * 2 / 4.8e12 == pytest.approx(3.1e-3, rel=0.01)
-    assert 2 * L * kept * 2 == 131_072
+def test_the_sizes_and_times_of_llama_3_follow_from_its_configuration():
+    L, E, kept, feed_forward, vocabulary, said = 32, 4096, 8 * 128, 14_336, 128_256, text("16")
+    weights, cached = L * (2 * E * E + 2 * E * kept + 3 * E * feed_forward) + vocabulary * E, 2 * L * kept * 2
+    assert f"has {weights / 1e9:.2f} · 10⁹ weights of two bytes each, together {2 * weights / 1e9:.0f} GB" in said
+    assert f"A step fetches them in {1e3 * 2 * weights / 4.8e12:.1f} ms" in said
+    assert f"= {cached:,} bytes, so 8,192 tokens take {8192 * cached / 2**30:.0f} GiB" in said
+    # exercise 16.4: 400 sequences of 500 tokens
+    caches = 400 * 500 * cached
+    assert f"FLOPs, which take {1e3 * 400 * 2 * weights / 989e12:.1f} ms" in said
+    assert f"= {caches / 1e9:.0f} GB, and {(2 * weights + caches) / 1e9:.0f} GB take " in said
+    assert f" GB take {1e3 * (2 * weights + caches) / 4.8e12:.1f} ms" in said
 
 
 def test_the_roofline_draws_the_calls_where_their_flops_and_bytes_put_them():
@@ -234,10 +239,3 @@ def test_16_3_gives_the_slots_of_the_package():
     assert torch.equal(slots_of(batch.block_tables, positions, 3), batch.slot_mapping(4))
     positions[1, :2] = -1
     assert slots_of(batch.block_tables, positions, 3)[1, :2].tolist() == [-1, -1]
-
-
-def test_16_4_says_what_the_numbers_say():
-    arithmetic = 400 * 2 * 7.50e9 / 989e12
-    weights, caches = 2 * 7.50e9, 400 * 500 * 131_072
-    assert (round(1e3 * arithmetic, 1), round(caches / 1e9)) == (6.1, 26)
-    assert round(1e3 * (weights + caches) / 4.8e12, 1) == 8.6

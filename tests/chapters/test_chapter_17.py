@@ -6,9 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from read_chapters import definitions, solution
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import attn_course
 from attn_course import attention, fused_attention, make_causal_mask
 from attn_course.testing.memory import kernels_of, peak_bytes
 
@@ -50,17 +48,6 @@ def test_reading_keys_in_blocks_is_attention(chapter, block):
     out, logsumexp = chapter["attend_by_keys"](q, k, v, block)
     assert_same(out, attention(q, k, v)[0])
     assert_same(logsumexp[..., 0], (q @ k.mT / math.sqrt(3)).logsumexp(dim=-1))
-
-
-def test_the_merge_formula_of_the_chapter_is_the_packages_merge():
-    q, k, v = 40 * random(2, 3, 5), random(2, 7, 5, seed=1), random(2, 7, 2, seed=2)
-    (o_1, l_1), (o_2, l_2) = first, second = [
-        attn_course.attend_block(q, k[:, s], v[:, s]) for s in (slice(0, 3), slice(3, 7))
-    ]
-    logsumexp = torch.maximum(l_1, l_2) + (-(l_1 - l_2).abs()).exp().log1p()
-    out = (l_1 - logsumexp).exp()[..., None] * o_1 + (l_2 - logsumexp).exp()[..., None] * o_2
-    for ours, theirs in zip((out, logsumexp), attn_course.merge_blocks(first, second), strict=True):
-        assert_same(ours, theirs)
 
 
 # -- The backward pass -------------------------------------------------------------------------------
@@ -119,15 +106,6 @@ def test_five_sensible_calls_fall_back_on_a_cpu_and_through_the_package_only_dro
         lambda: fused_attention(q, k, wide),
     ]
     assert all("flash" in "".join(kernels_of(call)) for call in ours)
-
-
-@pytest.mark.filterwarnings("ignore:.*kernel")  # PyTorch warns of each reason before it stops
-def test_a_call_that_the_wanted_back_end_cannot_serve_is_an_error():
-    q, k, v = random(3, 2, 4, 24, 8, dtype=torch.float32)
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        F.scaled_dot_product_attention(q, k, v)
-        with pytest.raises(RuntimeError, match="No available kernel"):
-            F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
 
 
 # -- Tiles on a chip ---------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Chapter 18: what a smaller cache stores, and the numbers that the text takes from recorded runs."""
 
 import json
-import math
 import re
 from pathlib import Path
 
@@ -153,16 +152,6 @@ def test_squeezing_takes_the_mean_of_a_groups_heads(chapter):
     expected = torch.stack([(k[0:16] + k[16:32]) / 2, (k[32:48] + k[48:64]) / 2]).flatten(0, 1)
     squeezed = chapter["squeeze"](model, 2).layers[0].self_attention.k_proj.weight
     torch.testing.assert_close(squeezed, expected, **CLOSE)
-
-
-def test_a_matrix_behind_the_key_may_stand_behind_the_query():
-    H, D, C = 3, 5, 2
-    up_k, up_v, q, c = random(H, C, D), random(H, C, D, seed=1), random(H, 7, D, seed=2), random(7, C, seed=3)
-    expanded, _ = attention(q, c @ up_k, c @ up_v)
-    scores = (q @ up_k.mT) @ c.mT / math.sqrt(D)
-    torch.testing.assert_close(scores.softmax(dim=-1) @ c @ up_v, expanded, **CLOSE)
-    wrong = scores * math.sqrt(D / C)  # divided by the root of the latent's width
-    assert (wrong.softmax(dim=-1) @ c @ up_v - expanded).abs().max() > 1e-3
 
 
 def test_the_factors_of_latent_attention_follow_from_the_sizes_of_deepseek_v2(text):

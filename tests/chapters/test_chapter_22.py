@@ -187,14 +187,6 @@ def test_half_a_model_finds_every_partner(chapter, size):
     assert unrelated[0] < unrelated[1] < unrelated[2]
 
 
-def test_pytorch_overwrites_what_fits_before_it_raises():
-    module = nn.ModuleDict({"up": nn.Linear(3, 5), "down": nn.Linear(5, 2)})
-    file = {"up.weight": torch.ones(5, 3), "up.bias": torch.ones(5)}
-    with pytest.raises(RuntimeError, match="Missing key"):
-        module.load_state_dict(file)
-    assert module["up"].weight.eq(1).all()
-
-
 # -- Attention to [CLS] ------------------------------------------------------------------------------
 
 
