@@ -8,15 +8,12 @@ from torch import Tensor
 
 from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.functions_under_test import Specimens
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import AnswerError
-from attn_course.functional.attention import attention, softmax
+from attn_course.functional.attention import softmax
 from attn_course.functional.masks import make_causal_mask, make_padding_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
-from attn_course.ports.burn import (
-    burn_quiet_softmax,
-    burn_quiet_softmax_2023,
-    from_burn_mask,
-)
+from attn_course.ports.burn import burn_quiet_softmax, burn_quiet_softmax_2023
 
 # ---------------------------------------------------------------- a quiet softmax
 
@@ -62,9 +59,28 @@ def _weights_and_gradient(answer, x, dim):
     return weights, gradient, weights.sum(dim) if has_rows else None
 
 
-def _naive(x, dim=-1):
-    exponentials = x.exp()
-    return exponentials / (1 + exponentials.sum(dim, keepdim=True))
+def _quiet(x, dim=-1):
+    scores = x.double()  # half precision is held to what is right
+    m = scores.detach().amax(dim, keepdim=True).clamp(min=0)
+    exponentials = (scores - m).exp()
+    total = (-m).exp() + exponentials.sum(dim, keepdim=True)
+    return (exponentials / total).to(x)
+
+
+def _weights_of(*edits):
+    """Recognise the weights, but not the gradients, of the right answer with one of these edits."""
+    answers = [Edited(_quiet, edit) for edit in edits]
+
+    def sign(found, x, dim):
+        rtol = 5e-3 if x.dtype == torch.float16 else 1e-3
+        wanted = [answer(x, dim) for answer in answers]
+        wanted = [weights for weights in wanted if weights.shape == found[0].shape]
+        return any(torch.allclose(found[0], weights, rtol=rtol, atol=1e-6, equal_nan=True) for weights in wanted)
+
+    return sign
+
+
+_shifted_up = _weights_of({"(-m).exp()": "m.exp()"})
 
 
 def _large_scores_give_nan(found, x, dim):
@@ -119,47 +135,6 @@ def _zero_kept_and_score_cut(weights, x, dim):
     return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in (in_front, behind))
 
 
-def _last_axis_somewhere(weights, x, dim):
-    """Return whether ``dim`` is ignored, everywhere or in one step."""
-    zero_last = torch.softmax(torch.cat([x, torch.zeros_like(x[..., :1])], -1), dim)
-    last_maximum, last_sum = (_parts_along(x, *axes) for axes in ((-1, dim), (dim, -1)))
-    return any(
-        weights.shape == w.shape and torch.allclose(weights, w, rtol=1e-3, atol=1e-6, equal_nan=True)
-        for w in (quiet_softmax(x, -1), zero_last[..., :-1], last_maximum, last_sum)
-    )
-
-
-def _parts_along(x, axis_of_maximum, axis_of_sum):
-    m = x.detach().amax(axis_of_maximum, keepdim=True).clamp(min=0)
-    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(axis_of_sum, keepdim=True))
-
-
-def _zero_shifted_up(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    return (x - m).exp() / (m.exp() + (x - m).exp().sum(dim, keepdim=True))
-
-
-def _detached(x, dim=-1):
-    return quiet_softmax(x, dim).detach()
-
-
-def _float32(x, dim=-1):
-    return quiet_softmax(x.float(), dim)
-
-
-def _without_gradient_of_sum(x, dim=-1):
-    """Return right numbers whose denominator is a constant for autograd."""
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
-    return (x - m).exp() / total
-
-
-def _without_gradient_of_numerator(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    exponentials = (x - m).exp()
-    return exponentials.detach() / ((-m).exp() + exponentials.sum(dim, keepdim=True))
-
-
 def _scores_cut_off(found, x, dim):
     """Return whether different, very large scores have the same weight."""
     weights = found[0].movedim(dim, -1)
@@ -192,49 +167,13 @@ def _percents_lost_in_half(found, x, dim):
     return x.dtype == torch.float16 and found[0].dtype == x.dtype and bool(((share > 0.7) & (share < 1.4)).all())
 
 
-def _minus_infinity_as_0(x, dim=-1):
-    hidden = x == -math.inf
-    return quiet_softmax(x.masked_fill(hidden, 0), dim).masked_fill(hidden, 0)
-
-
-def _rows_with_minus_infinity_as_empty(x, dim=-1):
-    hides = (x == -math.inf).any(dim, keepdim=True)
-    return quiet_softmax(x.masked_fill(hides, 0), dim).masked_fill(hides, 0)
-
-
-def _axis_lost(x, dim=-1):
-    m = x.detach().amax(dim).clamp(min=0)
-    exponentials = (x - m).exp()
-    return exponentials / ((-m).exp() + exponentials.sum(dim))
-
-
 stable_quiet = Exercise(
     name="stable_quiet",
     trials=_scores_and_axes,
-    right=lambda x, dim=-1: quiet_softmax(x.double(), dim).to(x),  # half precision is held to what is right
+    right=_quiet,
     use=_weights_and_gradient,
     result_names=("weights", "the gradient of the scores", "the sum of the weights"),
     chapter=24,
-    answers={
-        "plain softmax": lambda x, dim: torch.softmax(x, dim),
-        "softmax over everything": lambda x, dim: quiet_softmax(x.flatten(), 0).reshape(x.shape),
-        "weight of the zero returned": lambda x, dim: torch.softmax(
-            torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim), dim
-        ),
-        "a zero for each score": lambda x, dim: softmax(torch.cat([x, torch.zeros_like(x)], dim), dim).narrow(
-            dim, 0, x.size(dim)
-        ),
-        "no gradient": _detached,
-        "float32 whatever comes in": _float32,
-        "denominator detached": _without_gradient_of_sum,
-        "numerator detached": _without_gradient_of_numerator,
-        "axis of the sum lost": _axis_lost,
-        "−∞ as a score of 0": _minus_infinity_as_0,
-        "rows with a −∞ taken for empty": _rows_with_minus_infinity_as_empty,
-        "a one for the zero": lambda x, dim: softmax(
-            torch.cat([x, torch.ones_like(x.narrow(dim, 0, 1))], dim), dim
-        ).narrow(dim, 0, x.size(dim)),
-    },
     signs={
         "one stays one": lambda found, x, dim: torch.allclose(
             found[0],
@@ -242,10 +181,7 @@ stable_quiet = Exercise(
             rtol=5e-3 if x.dtype == torch.float16 else 1e-3,
             equal_nan=True,
         ),
-        "zero shifted the wrong way": lambda found, x, dim: (
-            torch.allclose(found[0], _zero_shifted_up(x, dim), rtol=1e-3, atol=1e-6)
-            and not torch.allclose(found[0], quiet_softmax(x, dim), rtol=1e-3)
-        ),
+        "zero shifted the wrong way": lambda found, x, dim: x.max() > 0 and _shifted_up(found, x, dim),
         "one maximum for all": lambda found, x, dim: (
             bool(found[0].isnan().any())
             and torch.allclose(found[0], _one_maximum(x, dim), rtol=1e-3, atol=1e-6, equal_nan=True)
@@ -254,7 +190,12 @@ stable_quiet = Exercise(
         "empty rows along the last axis only": _empty_columns_are_nan,
         "nan in empty rows": _empty_rows_are_nan,
         "nan in the gradient": _gradient_is_nan,
-        "softmax over a fixed axis": lambda found, x, dim: _last_axis_somewhere(found[0], x, dim),
+        "softmax over a fixed axis": _weights_of(
+            {"    scores =": "    dim = -1\n    scores ="},
+            {"amax(dim": "amax(-1"},
+            {"exponentials.sum(dim": "exponentials.sum(-1"},
+            {"exponentials / total": "torch.nn.functional.pad(scores, (0, 1)).softmax(dim)[..., :-1]"},
+        ),
         "first column cut off": lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         "percents lost in half precision": _percents_lost_in_half,
         "scores cut off": _scores_cut_off,
@@ -291,12 +232,12 @@ def _burn_masks(draw):
     yield "nothing masked", pad(5, 5), torch.zeros(2, 3, 5, dtype=torch.bool, device=draw.device)
 
 
-def _join(mask_pad, mask_attn, *, pad=lambda m: ~m[:, None, :], attn=lambda m: ~m, join=torch.logical_and):
-    if mask_attn is None:
-        return pad(mask_pad)
-    if mask_pad is None:
-        return attn(mask_attn)
-    return join(pad(mask_pad), attn(mask_attn))
+def _visible(mask_pad, mask_attn):
+    pad = None if mask_pad is None else ~mask_pad[:, None, :]
+    attn = None if mask_attn is None else ~mask_attn
+    if pad is None or attn is None:
+        return attn if pad is None else pad
+    return pad & attn
 
 
 def _of_either_mask(answer, mask_pad, mask_attn):
@@ -310,23 +251,17 @@ def _of_either_mask(answer, mask_pad, mask_attn):
         raise stumbled.with_traceback(error.__traceback__) from None
 
 
-def _padding_on_both(pad, attn):
-    if attn is None or attn.size(1) != attn.size(2):
-        return _join(pad, attn)
-    return _join(pad, attn, pad=lambda m: ~m[:, None, :] & ~m[:, :, None])
-
-
 def _padding_at_the_end(found, pad, attn):
     """Recognise masks with the right number of padding tokens, but at the end of the sentence."""
     if pad is None:
         return None
     last = pad.sort(dim=-1, stable=True).values
-    return torch.equal(found, from_burn_mask(attn, last))
+    return torch.equal(found, _visible(last, attn))
 
 
 def _empty_rows_shown(found, pad, attn):
     """Recognise masks in which a row without visible keys shows every key and everything else is right."""
-    right = from_burn_mask(attn, pad)
+    right = _visible(pad, attn)
     empty = ~right.any(-1, keepdim=True)
     return bool(empty.any()) and torch.equal(found, right | empty)
 
@@ -334,32 +269,16 @@ def _empty_rows_shown(found, pad, attn):
 course_mask = Exercise(
     name="course_mask",
     trials=_burn_masks,
-    right=lambda mask_pad, mask_attn: from_burn_mask(mask_attn, mask_pad),
+    right=_visible,
     use=_of_either_mask,
     result_names=("mask",),
     chapter=24,
-    answers={
-        "mask inverted": lambda pad, attn: ~from_burn_mask(attn, pad),
-        "padding inverted": lambda pad, attn: _join(pad, attn, pad=lambda m: m[:, None, :]),
-        "mask_attn inverted": lambda pad, attn: _join(pad, attn, attn=lambda m: m),
-        "joined by or": lambda pad, attn: _join(pad, attn, join=torch.logical_or),
-        "padding on the queries": lambda pad, attn: _join(pad, attn, pad=lambda m: ~m[:, :, None]),
-        "no axis for the queries": lambda pad, attn: _join(pad, attn, pad=lambda m: ~m),
-        "padding ignored": lambda pad, attn: from_burn_mask(attn, pad if attn is None else None),
-        "mask_attn ignored": lambda pad, attn: from_burn_mask(attn if pad is None else None, pad),
-        "None not expected": lambda pad, attn: ~pad[:, None, :] & ~attn,
-        "first sentence's padding for all": lambda pad, attn: _join(
-            None if pad is None else pad[:1].expand_as(pad), attn
-        ),
-        "joined by exclusive or": lambda pad, attn: _join(pad, attn, join=lambda a, b: ~(a ^ b)),
-        "padding on keys and queries": _padding_on_both,
-    },
     signs={
         "numbers instead of booleans": lambda found, pad, attn: (
-            found.dtype != torch.bool and torch.equal(found, from_burn_mask(attn, pad).to(found))
+            found.dtype != torch.bool and torch.equal(found, _visible(pad, attn).to(found))
         ),
         "numbers to add": lambda found, pad, attn: (
-            found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, from_burn_mask(attn, pad))
+            found.is_floating_point() and found.max() <= 0 and torch.equal(found == 0, _visible(pad, attn))
         ),
         "stretched to a square": lambda found, pad, attn: attn is None and found.shape == (*pad.shape, pad.size(1)),
         "padding taken to be at the end": _padding_at_the_end,
@@ -384,6 +303,18 @@ def _by_another_offset(x, dim=-1):
 
 def _in_double(x, dim=-1):
     return quiet_softmax(x.double(), dim).to(x.dtype)
+
+
+def _naive(x, dim=-1):
+    exponentials = x.exp()
+    return exponentials / (1 + exponentials.sum(dim, keepdim=True))
+
+
+def _without_gradient_of_sum(x, dim=-1):
+    """Return right numbers whose denominator is a constant for autograd."""
+    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
+    total = (-m).exp() + (x.detach() - m).exp().sum(dim, keepdim=True)
+    return (x - m).exp() / total
 
 
 def _patched(x, dim=-1):
@@ -447,7 +378,7 @@ _CLAIMS = Specimens(
         "one of another shape": lambda x, dim=-1: quiet_softmax(x, dim).sum(dim),
         "one that raises an error": _raises,
         "one that returns None": lambda x, dim=-1: None,
-        "one whose gradient is cut off": lambda x, dim=-1: _detached(x, dim),
+        "one whose gradient is cut off": lambda x, dim=-1: quiet_softmax(x, dim).detach(),
         "one that raises a ValueError": _raises_another,
         "one that raises an error along other axes": _raises_elsewhere,
         "one that cuts scores off at 80": lambda x, dim=-1: quiet_softmax(x.clamp(max=80), dim),
@@ -572,73 +503,16 @@ def _in_a_pair(answer, q, k, v, sinks, mask):
     return tuple(result)
 
 
-attend_with_sinks = Exercise(
-    name="attend_with_sinks",
-    trials=_heads_with_sinks,
-    right=_attend,
-    use=_in_a_pair,
-    gradients=True,
-    result_names=("out", "weights"),
-    chapter=24,
-    answers={
-        "zero sinks": lambda q, k, v, sinks, mask: attention(q, k, v, mask, sink=0.0),
-        "sink among the queries": lambda q, k, v, sinks, mask: _among_the_queries(q, k, v, sinks, mask),
-    },
-    signs={
-        "sinks ignored": lambda found, q, k, v, sinks, mask: torch.allclose(
-            found[1], attention(q, k, v, mask)[1], rtol=1e-3, atol=1e-6
-        ),
-        "sink hidden by the mask": lambda found, q, k, v, sinks, mask: (
-            mask is not None
-            and torch.allclose(
-                found[1], torch.softmax(_scores(q, k, mask), dim=-1), rtol=1e-3, atol=1e-6, equal_nan=True
-            )
-        ),
-        "maximum of hidden scores": lambda found, q, k, v, sinks, mask: _nan_below_hidden_scores(
-            found[1], q, k, sinks, mask
-        ),
-        "softmax overflows": lambda found, q, k, v, sinks, mask: bool(
-            _scores(q, k, mask).max() > 88 and found[1].isnan().any()
-        ),
-        "renormalised": lambda found, q, k, v, sinks, mask: (
-            found[1].size(-1) == k.size(-2) and _rows_sum_to_1(found[1])
-        ),
-        "sink not exponentiated": lambda found, q, k, v, sinks, mask: _fits(
-            found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None]
-        ),
-        "one stays one": lambda found, q, k, v, sinks, mask: _fits(
-            found[1], q, k, mask, lambda e: e.sum(-1, keepdim=True) + sinks[:, None, None].exp(), shifted=True
-        ),
-        "one sink for each query": lambda found, q, k, v, sinks, mask: _another_axis(found[1], q, k, sinks, mask),
-        "sink's weight returned": lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
-        "first column cut off": lambda found, q, k, v, sinks, mask: _cut_at_the_other_end(found[1], q, k, sinks, mask),
-        "mask after the softmax": lambda found, q, k, v, sinks, mask: (
-            mask is not None
-            and torch.allclose(found[1], attention(q, k, v, sink=sinks)[1].masked_fill(~mask, 0), rtol=1e-3, atol=1e-6)
-        ),
-        "maximum without the sink": lambda found, q, k, v, sinks, mask: _nan_beside_high_sinks(
-            found, q, k, sinks, mask
-        ),
-        "sink with a value": lambda found, q, k, v, sinks, mask: _sink_adds_a_value(*found, q, k, v, sinks, mask),
-        "nan in empty rows": lambda found, q, k, v, sinks, mask: (
-            not isinstance(found, dict) and _nan_where_nothing_is_seen(found[1], q, k, sinks, mask)
-        ),
-        "sinks dealt out in turns": lambda found, q, k, v, sinks, mask: _dealt_out(found[1], q, k, sinks, mask),
-    },
-)
+def _scores(q, k, mask):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
 
-def _among_the_queries(q, k, v, sinks, mask):
-    scores = _scores(q, k, mask)
-    row = sinks[:, None, None].expand(*scores.shape[:2], 1, scores.size(-1))
-    weights = torch.softmax(torch.cat([scores, row], dim=-2), dim=-2)[..., :-1, :]
-    return weights @ v, weights
-
-
-def _sink_adds_a_value(out, weights, q, k, v, sinks, mask):
+def _sink_adds_a_value(found, q, k, v, sinks, mask):
     """Return whether the weights are right and the output contains the sink's share of one value for each head."""
+    out, weights = found
     right, right_weights = _attend(q, k, v, sinks, mask)
-    if not torch.allclose(weights, right_weights, rtol=1e-3, atol=1e-6):
+    if not _close(weights, right_weights):
         return False
     share = 1 - right_weights.sum(-1, keepdim=True)
     if (share < 1e-3).any() or q.size(2) < 2:
@@ -647,84 +521,75 @@ def _sink_adds_a_value(out, weights, q, k, v, sinks, mask):
     return torch.allclose(value, value[:, :, :1].expand_as(value), rtol=1e-2, atol=1e-3)
 
 
-def _rows_sum_to_1(weights):
-    sums = weights.sum(dim=-1).nan_to_num(1.0)
-    return torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+def _close(weights, wanted):
+    return torch.allclose(weights, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
-def _scores(q, k, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+def _rows_sum_to_1(found, q, k, v, sinks, mask):
+    sums = found[1].sum(dim=-1).nan_to_num(1.0)
+    return found[1].size(-1) == k.size(-2) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
 
 
-def _fits(weights, q, k, mask, total, *, shifted=False):
-    """Return whether the weights are exponentials divided by another total."""
+def _sink_not_exponentiated(found, q, k, v, sinks, mask):
     scores = _scores(q, k, mask)
     sees = scores.amax(-1) > -math.inf  # rows that see nothing do not tell
-    if shifted:
-        scores = scores - scores.amax(-1, keepdim=True)
     exponentials = scores.exp()
-    wanted = exponentials / total(exponentials)
-    return torch.allclose(weights[sees], wanted[sees], rtol=1e-3, atol=1e-6, equal_nan=True)
+    wanted = exponentials / (exponentials.sum(-1, keepdim=True) + sinks[:, None, None])
+    return _close(found[1][sees], wanted[sees])
 
 
-def _with_column(scores, sinks, *, front=False):
-    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-    return torch.cat([column, scores] if front else [scores, column], -1)
-
-
-def _with_sinks(scores, sinks, *, front=False):
-    return torch.softmax(_with_column(scores, sinks, front=front), -1)
-
-
-def _dealt_out(weights, q, k, sinks, mask):
-    """Return whether the sinks were assigned to one query after the other."""
+def _sink_not_shifted(found, q, k, v, sinks, mask):
     scores = _scores(q, k, mask)
-    column = sinks.repeat(scores[..., 0].numel() // len(sinks)).view(*scores.shape[:-1], 1)
-    wanted = torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
-    return torch.allclose(weights, wanted, rtol=1e-3, atol=1e-6)
+    sees = scores.amax(-1) > -math.inf
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    wanted = exponentials / (exponentials.sum(-1, keepdim=True) + sinks[:, None, None].exp())
+    return _close(found[1][sees], wanted[sees])
 
 
-def _cut_at_the_other_end(weights, q, k, sinks, mask):
-    scores = _scores(q, k, mask)
-    wanted = (_with_sinks(scores, sinks, front=True)[..., :-1], _with_sinks(scores, sinks)[..., 1:])
-    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in wanted)
-
-
-def _nan_beside_high_sinks(found, q, k, sinks, mask):
+def _nan_beside_high_sinks(found, q, k, v, sinks, mask):
     """Return whether the result is NaN where all sinks are far above all scores."""
     if sinks.min() > 88:
         return bool((found["sinks"] if isinstance(found, dict) else found[1]).isnan().any())
     return None if (sinks[:, None] - _scores(q, k, mask).amax(-1) > 80).any() else False
 
 
-def _nan_where_nothing_is_seen(weights, q, k, sinks, mask):
+def _nan_where_nothing_is_seen(found, q, k, v, sinks, mask):
     """Return whether only the rows without visible keys are wrong, and are NaN."""
+    weights, right = found[1], _attend(q, k, v, sinks, mask)[1]
     sees = _scores(q, k, mask).amax(-1) > -math.inf
-    right = _with_sinks(_scores(q, k, mask), sinks)[..., :-1]
-    return bool(weights[~sees].isnan().any()) and torch.allclose(weights[sees], right[sees], rtol=1e-3, atol=1e-6)
+    return bool(weights[~sees].isnan().any()) and _close(weights[sees], right[sees])
 
 
-def _nan_below_hidden_scores(weights, q, k, sinks, mask):
+def _nan_below_hidden_scores(found, q, k, v, sinks, mask):
     """Return whether only rows with a high hidden score are wrong, and are NaN."""
     if mask is None:
         return False
-    scores = _with_column(_scores(q, k, mask), sinks)
-    below = scores.amax(-1) < _scores(q, k, None).amax(-1) - 80
+    weights, right = found[1], _attend(q, k, v, sinks, mask)[1]
+    largest = torch.maximum(_scores(q, k, mask).amax(-1), sinks[:, None])
+    below = largest < _scores(q, k, None).amax(-1) - 80
     is_nan = weights.isnan().any(-1)
-    right = torch.softmax(scores, -1)[..., :-1]
-    return bool(is_nan.any() and not (is_nan & ~below).any()) and torch.allclose(
-        weights[~is_nan], right[~is_nan], rtol=1e-3, atol=1e-6
-    )
+    return bool(is_nan.any() and not (is_nan & ~below).any()) and _close(weights[~is_nan], right[~is_nan])
 
 
-def _another_axis(weights, q, k, sinks, mask):
-    scores = _scores(q, k, mask)
-    wanted = []
-    for shape in ((-1, 1), (-1, 1, 1, 1)):  # along the queries, along the batch
-        try:
-            column = sinks.view(shape).expand(*scores.shape[:-1], 1)
-        except RuntimeError:
-            continue
-        wanted.append(torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1])
-    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in wanted)
+attend_with_sinks = Exercise(
+    name="attend_with_sinks",
+    trials=_heads_with_sinks,
+    right=_attend,
+    use=_in_a_pair,
+    gradients=True,
+    result_names=("out", "weights"),
+    chapter=24,
+    signs={
+        "maximum of hidden scores": _nan_below_hidden_scores,
+        "softmax overflows": lambda found, q, k, v, sinks, mask: bool(
+            _scores(q, k, mask).max() > 88 and found[1].isnan().any()
+        ),
+        "renormalised": _rows_sum_to_1,
+        "sink not exponentiated": _sink_not_exponentiated,
+        "one stays one": _sink_not_shifted,
+        "sink's weight returned": lambda found, q, k, v, sinks, mask: found[1].size(-1) == k.size(-2) + 1,
+        "maximum without the sink": _nan_beside_high_sinks,
+        "sink with a value": _sink_adds_a_value,
+        "nan in empty rows": _nan_where_nothing_is_seen,
+    },
+)
