@@ -34,38 +34,11 @@ def _join(patches, size, height, width):
     return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
-def _split(patches, size, rows, columns):
-    return patches.unflatten(2, (-1, size, size)).unflatten(1, (rows, columns))  # (B, rows, columns, C, P, P)
-
-
 from_patches = Exercise(
     name="from_patches",
     trials=_patches,
     right=_join,
     chapter=23,
-    answers={
-        "reshaped": lambda patches, size, height, width: patches.reshape(len(patches), -1, height, width),
-        "axes not moved": lambda patches, size, height, width: (
-            patches.unflatten(2, (-1, size, size)).permute(0, 2, 1, 3, 4).reshape(len(patches), -1, height, width)
-        ),
-        "first channel only": lambda patches, size, height, width: _join(patches, size, height, width)[:, :1],
-        "channel axis missing": lambda patches, size, height, width: _join(patches, size, height, width)[:, 0],
-        "first picture only": lambda patches, size, height, width: _join(patches[:1], size, height, width),
-        "height and width exchanged, then reshaped": lambda patches, size, height, width: _join(
-            patches, size, width, height
-        ).reshape(len(patches), -1, height, width),
-        "rows and columns exchanged, then reshaped": lambda patches, size, height, width: (
-            _split(patches, size, height // size, width // size)
-            .permute(0, 3, 2, 4, 1, 5)
-            .reshape(len(patches), -1, height, width)
-        ),
-        "picture turned, then reshaped": lambda patches, size, height, width: _join(
-            patches, size, height, width
-        ).mT.reshape(len(patches), -1, height, width),
-        "patches column by column and turned": lambda patches, size, height, width: (
-            _join(patches, size, width, height).mT
-        ),
-    },
 )
 
 
@@ -164,19 +137,6 @@ def _resize(table, size):
     return torch.cat([first, grid[0].flatten(1).mT])
 
 
-def _grid(table):
-    side = math.isqrt(len(table) - 1)
-    return table[1:].unflatten(0, (side, side))[None]  # (1, n, n, E)
-
-
-def _bilinear(grid, size):
-    return F.interpolate(grid, (size, size), mode="bilinear", align_corners=False)
-
-
-def _along_the_list(rows, count):
-    return F.interpolate(rows.mT[None], count, mode="linear", align_corners=False)[0].mT
-
-
 resize_table = Exercise(
     name="resize_table",
     trials=_tables,
@@ -184,20 +144,6 @@ resize_table = Exercise(
     gradients=True,
     in_parts=True,
     chapter=23,
-    answers={
-        "resized along the list": lambda table, size: torch.cat([table[:1], _along_the_list(table[1:], size * size)]),
-        "not transposed": lambda table, size: torch.cat([table[:1], _bilinear(_grid(table), size)[0].flatten(1).mT]),
-        "not transposed, width at the end": lambda table, size: torch.cat(
-            [table[:1], _bilinear(_grid(table), size)[0].flatten(0, 1)]
-        ),
-        "not transposed back": lambda table, size: torch.cat(
-            [table[:1], _bilinear(_grid(table).permute(0, 3, 1, 2), size)[0].flatten(1)]
-        ),
-        "class token's row resized too": lambda table, size: _along_the_list(table, 1 + size * size),
-        "first rows taken": lambda table, size: table[
-            torch.arange(1 + size * size, device=table.device).clamp(max=len(table) - 1)
-        ],
-    },
 )
 
 
@@ -208,9 +154,9 @@ def _squares(images, size):
     return F.unfold(images, size, stride=size).mT
 
 
-def _by_axes(images, size):
+def _by_axes(images, size, axes=(0, 2, 4, 1, 3, 5)):
     grid = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # (B, C, rows, P, columns, P)
-    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    return grid.permute(axes).flatten(3).flatten(1, 2)
 
 
 def _by_hand(images, size):
@@ -228,21 +174,6 @@ def _strips(images, size):
     return images.reshape(len(images), count, -1)
 
 
-def _columns_first(images, size):
-    grid = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))
-    return grid.permute(0, 4, 2, 1, 3, 5).flatten(3).flatten(1, 2)
-
-
-def _turned(images, size):
-    grid = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))
-    return grid.permute(0, 2, 4, 1, 5, 3).flatten(3).flatten(1, 2)
-
-
-def _channels_last(images, size):
-    grid = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))
-    return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
-
-
 def _spread(images, size):
     grid = images.unflatten(3, (size, -1)).unflatten(2, (size, -1))  # every rows-th pixel
     return grid.permute(0, 3, 5, 1, 2, 4).flatten(3).flatten(1, 2)
@@ -252,10 +183,6 @@ def _square_pictures_only(images, size):
     """Swap height and width before the patches are cut, which is right for square images only."""
     height, width = images.shape[2:]
     return _squares(images.reshape(*images.shape[:2], width, height), size)
-
-
-def _first_picture_for_all(images, size):
-    return _squares(images[:1], size).expand(len(images), -1, -1)
 
 
 def _two_for_every_size(images, size):
@@ -276,31 +203,35 @@ def _no_cut(images, size):
     raise TypeError("cut")  # no RuntimeError, which some tests catch and no other
 
 
-def _with_an_axis_more(images, size):
-    return _squares(images, size)[None]
-
-
 _CUTS = Specimens(
     right={"squares, by unfolding": _squares, "squares, by moving axes": _by_axes, "squares, by hand": _by_hand},
     wrong={
         "strips": _strips,
-        "columns first": _columns_first,
-        "turned squares": _turned,
+        "columns first": lambda images, size: _by_axes(images, size, (0, 4, 2, 1, 3, 5)),
+        "turned squares": lambda images, size: _by_axes(images, size, (0, 2, 4, 1, 5, 3)),
         "spread pixels": _spread,
-        "channels last": _channels_last,
+        "channels last": lambda images, size: _by_axes(images, size, (0, 2, 4, 3, 5, 1)),
         "square pictures only": _square_pictures_only,
-        "the first picture for all": _first_picture_for_all,
+        "the first picture for all": lambda images, size: _squares(images[:1], size).expand(len(images), -1, -1),
         "pictures": lambda images, size: images,
         "an error": _no_cut,
         "None": lambda images, size: None,
         "squares of two by two": _two_for_every_size,
-        "squares, with an axis more": _with_an_axis_more,
+        "squares, with an axis more": lambda images, size: _squares(images, size)[None],
         "squares of two by two, strips of any other size": _strips_but_for_two,
         "an error where height and width differ": _no_cut_unless_square,
     },
     obvious=2,
     section="23.7",
 )
+
+
+def _asks_one_size(cut):
+    return _CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two)
+
+
+def _tried(cut):
+    return cut(torch.arange(24.0).view(1, 1, 4, 6), 2)
 
 
 cuts_squares = Exercise(
@@ -315,17 +246,10 @@ cuts_squares = Exercise(
         "accepts everything": lambda cut: True,
         "refuses everything": lambda cut: False,
         "says it upside down": lambda cut: not _CUTS.is_right(cut),
-        "says it upside down, of one size": lambda cut: (
-            not (_CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two))
-        ),
-        "falls over": lambda cut: cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None and _CUTS.is_right(cut),
-        "falls over at some errors": lambda cut: (
-            cut(torch.arange(24.0).view(1, 1, 4, 6), 2) is not None and _CUTS.is_right(cut)
-        ),
-        "falls over, and asks one size": lambda cut: (
-            cut(torch.arange(24.0).view(1, 1, 4, 6), 2).shape is not None
-            and (_CUTS.is_right(cut) or cut in (_two_for_every_size, _strips_but_for_two))
-        ),
+        "says it upside down, of one size": lambda cut: not _asks_one_size(cut),
+        "falls over": lambda cut: _tried(cut).shape is not None and _CUTS.is_right(cut),
+        "falls over at some errors": lambda cut: _tried(cut) is not None and _CUTS.is_right(cut),
+        "falls over, and asks one size": lambda cut: _tried(cut).shape is not None and _asks_one_size(cut),
     },
     signs={
         "accepts strips": _CUTS.accepts("strips"),
