@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 OUT = ROOT / "_build" / "slides"
 sys.path.append(str(ROOT / "book" / "_ext"))
-from mathml import mathml  # noqa: E402
+from attention_book.mathml import mathml  # noqa: E402
 
 MATH = re.compile(r"(`+[^`]*`+)|(?<![\\$])\$([^$\n]+?)\$")
 LINK = re.compile(r"\[([^\]]*)\]\([^)\s]*\)")

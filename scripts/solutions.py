@@ -323,7 +323,7 @@ def solve(statement: Path, source: Path) -> Solved:
 @cache
 def renderer() -> MarkdownIt:
     sys.path.insert(0, str(ROOT / "book" / "_ext"))
-    from mathml import mathml
+    from attention_book.mathml import mathml
 
     def formula(tex: str, options: dict[str, Any]) -> str:
         try:

@@ -2,12 +2,13 @@
 
 import lzma
 import re
-import sys
 import unicodedata
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
+import write_everyday_corpus
+from everyday_grammar.grammar import CONSTRUCTIONS
+from write_everyday_corpus import MAX_WORDS, NUM_PAIRS, draw_different_pairs
 
 from attn_course.data.everyday import (
     AlignedPair,
@@ -17,11 +18,6 @@ from attn_course.data.everyday import (
     split_of,
 )
 from attn_course.data.everyday.corpus import MIN_SEEN, read_pairs
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-import write_everyday_corpus
-from everyday_grammar.grammar import CONSTRUCTIONS
-from write_everyday_corpus import MAX_WORDS, NUM_PAIRS, draw_different_pairs
 
 PARTICLES = set(["は", "が", "を", "に", "で", "と", "の", "か", "も"])
 

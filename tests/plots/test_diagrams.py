@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from attention_book import pages
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from read_chapters import markdown_cells
@@ -452,16 +453,13 @@ def test_a_mask_of_numbers_is_refused():
 
 
 def test_the_website_puts_a_drawing_into_its_page_and_leaves_other_pictures_alone(tmp_path):
-    spec = importlib.util.spec_from_file_location("attention_book", ROOT / "book" / "_ext" / "attention_book.py")
-    book = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(book)
     plots.vocabulary().save(tmp_path / "drawing.svg")
     (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', "utf-8")
     builder = SimpleNamespace(images={"drawing.svg": "drawing1.svg", "logo.svg": "logo.svg"})
     app = SimpleNamespace(srcdir=tmp_path, builder=builder)
     logo = '<img alt="A logo" src="../_images/logo.svg" />'
     context = {"body": f'<p><img alt="Ten &lt;parts&gt;." src="../_images/drawing1.svg" /></p>{logo}'}
-    book.mend_html(app, "page", "page.html", context, doctree=object())
+    pages.mend_html(app, "page", "page.html", context, doctree=object())
     assert 'aria-label="Ten &lt;parts&gt;."' in context["body"]
     assert "<text " in context["body"]
     assert "drawing1.svg" not in context["body"]

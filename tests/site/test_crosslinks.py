@@ -1,17 +1,14 @@
 """Links that are made when the book is built: to sections, from the glossary, to the package's names."""
 
-import importlib.util
 import re
 from types import SimpleNamespace
 
 import pytest
+from attention_book import crosslinks
 from docutils import nodes
 from read_chapters import ROOT
 
 HTML = ROOT / "_build" / "html"
-spec = importlib.util.spec_from_file_location("crosslinks", ROOT / "book" / "_ext" / "crosslinks.py")
-crosslinks = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(crosslinks)
 Section = crosslinks.Section
 
 HERE, THERE = "notebooks/03_scale", "notebooks/07_cross"

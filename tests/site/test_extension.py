@@ -1,20 +1,14 @@
 """What the book's extension adds to pages: Japanese marked, code folded, the first page at its address."""
 
 import re
-import sys
 import tomllib
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from attention_book import download, mistakes, substitutions
+from attention_book import pages as book
 from read_chapters import NOTEBOOKS, ROOT
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-sys.path.insert(0, str(ROOT / "scripts"))
-import attention_book as book
-import download
-import mistakes
-import substitutions
 
 HTML = ROOT / "_build" / "html"
 

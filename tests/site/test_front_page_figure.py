@@ -1,17 +1,14 @@
 """The small figure of the first page: drawn before anything is loaded; its numbers are those of masked attention."""
 
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from attention_book import front_page_figure
 from read_chapters import ROOT
 
 from attn_course import attention
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-import front_page_figure
 
 STATIC = ROOT / "book" / "_static"
 ROWS = torch.tensor(front_page_figure.X)

@@ -1,7 +1,6 @@
 """Cells that run in the page: a chapter of the built book in a browser, and a Jupyter server of its own beside it."""
 
 import errno
-import importlib.util
 import json
 import os
 import re
@@ -18,15 +17,10 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
+import serve
+from attention_book import live_cells
 from read_chapters import ROOT
 from test_pages import CHROMIUM, HTML, NARROW, NO_CHROMIUM, NOT_BUILT, WIDE, Visit, built, first_visit, site, tab  # noqa: F401
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import serve
-
-spec = importlib.util.spec_from_file_location("live_cells", ROOT / "book" / "_ext" / "live_cells.py")
-live_cells = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(live_cells)
 
 CHAPTER = "notebooks/02_simple_self_attention.html"
 EXERCISE = "context_of"

@@ -1,15 +1,11 @@
 """The pages of mistakes: each mistake under its exercise, without its edit, and written where the course is built."""
 
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
-from read_chapters import NOTEBOOKS, ROOT
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-sys.path.insert(0, str(ROOT / "scripts"))
-import mistakes
+from attention_book import mistakes
+from read_chapters import NOTEBOOKS
 
 from attn_course import check
 from attn_course.exercises.engine.mistakes import Line

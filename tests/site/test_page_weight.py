@@ -1,22 +1,16 @@
 """What makes the pages light takes nothing away that anybody sees, and the scale that weighs them is true."""
 
 import re
-import sys
 
+import page_weight
 import pytest
 import torch
+from attention_book import mathml, optimize_pages, search_index
 from docutils import nodes
 from PIL import Image
 from read_chapters import ROOT
 
 from attn_course import plots
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-sys.path.insert(0, str(ROOT / "scripts"))
-import mathml
-import optimize_pages
-import page_weight
-import search_index
 
 HTML = ROOT / "_build" / "html"
 

@@ -2,17 +2,13 @@
 
 import json
 import re
-import sys
 from urllib.parse import urlencode
 
 import pytest
+import reading_time
+from attention_book import search_index
 from read_chapters import NOTEBOOKS, ROOT
 from test_pages import HTML, Visit, built, site, tab  # noqa: F401
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-sys.path.insert(0, str(ROOT / "scripts"))
-import reading_time
-import search_index
 
 # What a learner types, and the page that explains it, which must come first; behind a # the section, first on its page.
 QUERIES = {

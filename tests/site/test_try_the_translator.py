@@ -2,12 +2,12 @@
 
 import json
 import random
-import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from attention_book import browser_translator
 from test_pages import HTML, NARROW, ROOT, WIDE, Visit, built, new_tab, site, tab  # noqa: F401
 
 from attn_course.data.everyday import load_handwritten, make_corpus
@@ -15,9 +15,6 @@ from attn_course.data.text import detokenize_english, normalize_japanese, split_
 from attn_course.translation.copy_numbers import find_numbers
 from attn_course.translation.source_text import add_end_mark, replace_dates, spell_japanese
 from attn_course.translation.translator import LENGTH_REWARD, Translator
-
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
-import browser_translator
 
 PAGE = "book/try_the_translator.html"
 ODD = [

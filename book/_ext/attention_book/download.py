@@ -12,7 +12,7 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = "attention-course"
 NOT_PUBLISHED = {
     ".git",

@@ -21,7 +21,7 @@ from attn_course import check
 from attn_course.exercises.engine.general_mistakes import GENERIC_MISTAKES
 from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 
-BOOK = Path(__file__).parents[1]
+BOOK = Path(__file__).parents[2]
 EXERCISE = re.compile(r"Exercise (\d+)\.(\d+) · (.+) \(◦{1,3}, \d+ min\)")
 CHECK = re.compile(r"^check\.(\w+)\(\1\)$", re.MULTILINE)
 SECTION = re.compile(r"\bsections? (\d+)\.(\d+)\b", re.IGNORECASE)

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import mistakes
 import reading_time
 import yaml
 from sphinx.application import Sphinx
 
-ROOT = Path(__file__).parents[2]
+from . import mistakes
+
+ROOT = Path(__file__).parents[3]
 # The chapters of each way through the course, those that a way needs, and those of each week of the plan for teachers.
 WAYS = {
     "formula": range(2, 7),

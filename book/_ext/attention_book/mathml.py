@@ -14,7 +14,7 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-FONT = Path(__file__).parents[1] / "_extra" / "vendor" / "stix"
+FONT = Path(__file__).parents[2] / "_extra" / "vendor" / "stix"
 INVISIBLE = {"Cf", "Zs", "Cc"}  # characters that have no shape of their own
 # The prime of the font is raised already; as a superscript it would be raised twice.
 PRIMED = r"<msup>(<m[in]\b[^<]*</m[in]>)<mo>([′″‴⁗]+)</mo></msup>"

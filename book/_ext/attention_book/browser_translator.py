@@ -22,7 +22,7 @@ from attn_course.translation import copy_numbers, source_text, translator
 
 PAGE = "book/try_the_translator"
 FOLDER = "translator"  # of the website; the scripts are there already
-SCRIPTS = Path(__file__).parents[1] / "_extra" / FOLDER
+SCRIPTS = Path(__file__).parents[2] / "_extra" / FOLDER
 BEAM = 5  # as `attn-course translate` searches
 
 
