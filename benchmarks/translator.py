@@ -16,7 +16,8 @@ from pathlib import Path
 from attn_course.data.corpora import load_small_parallel_enja
 from attn_course.data.corpus_mixture import load_text
 from attn_course.data.text import normalize_japanese
-from attn_course.translation.metrics import CopyNearest, bleu, summary
+from attn_course.translation.metrics import bleu, summary
+from attn_course.translation.nearest_neighbor import CopyNearest
 from attn_course.translation.translator import BUNDLED, Translation, Translator
 
 BEAM_SIZE = 5

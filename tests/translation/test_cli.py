@@ -25,6 +25,7 @@ from attn_course.data.text import detokenize_english
 from attn_course.training import Settings, load_checkpoint, train
 from attn_course.training import trainer as training_loop
 from attn_course.translation import cli
+from attn_course.translation.cross_attention import alignment_error_rates, draw_cross_attention
 from attn_course.translation.translator import BUNDLED, LENGTH_REWARD, Translator
 
 runner = CliRunner()
@@ -309,10 +310,10 @@ def test_the_heatmap_is_drawn_for_one_sentence(folder, tmp_path):
     translator = Translator.load(folder)
     ids = translator.translate(["犬が猫を見る"], beam_size=5)[0].ids
     cross = translator.attend("犬が猫を見る", ids).cross  # (layers, H, T, S)
-    shown = cli.translate.draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
+    shown = draw_cross_attention(translator, "犬が猫を見る", ids, 1).text
     assert shown.count("head ") == cross.size(1)
     assert f"{cross[0, 1, 0, 0]:.4f}" in shown
-    assert "layer 1" in cli.translate.draw_cross_attention(translator, "犬が猫を見る", ids, None).text
+    assert "layer 1" in draw_cross_attention(translator, "犬が猫を見る", ids, None).text
     for text, says in [("犬。猫。", "has 2"), ("dogs", "has 0")]:
         said = refused("translate", text, "--folder", folder, "--heatmap", tmp_path / "no.png")
         assert said == f"attn-course: --heatmap draws one Japanese sentence, and this text {says}"
@@ -563,7 +564,7 @@ def test_evaluate_refuses_what_it_cannot_measure(folder, toy_corpus, monkeypatch
 
 
 def test_alignments_are_measured_where_they_are_known(monkeypatch):
-    errors = cli.evaluate.alignment_errors(Translator.load(), "test", limit=20)
+    errors = alignment_error_rates(Translator.load(), "test", limit=20)
     assert set(errors) == {"diagonal", "layer 1", "layer 2"}
     assert all(0 < error < 1 for error in errors.values())
     # A layer that looks at the true words makes no error, but for words whose links the argmax cannot all name.
@@ -571,7 +572,7 @@ def test_alignments_are_measured_where_they_are_known(monkeypatch):
 
 
 def test_alignments_are_measured_of_a_translator_that_lacks_letters(folder):
-    errors = cli.evaluate.alignment_errors(Translator.load(folder), "test", limit=3)
+    errors = alignment_error_rates(Translator.load(folder), "test", limit=3)
     assert set(errors) == {"diagonal", "layer 1"}
 
 

@@ -1,6 +1,5 @@
 """The command ``attn-course evaluate``."""
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,6 @@ from attn_course.translation.cli.common import (
 if TYPE_CHECKING:
     from attn_course.data.corpora import Pair
     from attn_course.training import Settings
-    from attn_course.translation.translator import Translator
 
 
 def evaluate(
@@ -54,6 +52,7 @@ def evaluate(
     from attn_course.training import Settings
     from attn_course.training.checkpoint import write_atomically
     from attn_course.training.run_dir import SETTINGS
+    from attn_course.translation.cross_attention import alignment_error_rates
     from attn_course.translation.metrics import bleu, chrf
     from attn_course.translation.translator import BUNDLED, Translator
 
@@ -81,7 +80,7 @@ def evaluate(
         write_atomically(output, "".join(f"{h}\n" for h in hypotheses).encode())
     scores = {"BLEU": bleu(hypotheses, references), "chrF": chrf(hypotheses, references)}
     exact = sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(pairs)
-    errors = alignment_errors(translator, split, limit) if corpus == "everyday" else {}
+    errors = alignment_error_rates(translator, split, limit) if corpus == "everyday" else {}
     if as_json:
         record = {
             "corpus": corpus,
@@ -127,42 +126,3 @@ def _find_pairs(name: str | None, split: str, settings: "Settings") -> tuple[str
             "evaluated as a whole"
         )
     return name, pairs
-
-
-def alignment_errors(translator: "Translator", split: str, limit: int | None = None) -> dict[str, float]:
-    """Compute the alignment error rates of the diagonal and of each layer on the everyday corpus.
-
-    The weights of a layer are the mean over its heads, with the reference as target.
-    """
-    from attn_course.data.everyday import make_corpus
-    from attn_course.translation.alignment import (
-        align_by_weights,
-        align_diagonal,
-        alignment_error_rate,
-        weights_of_words,
-    )
-    from attn_course.translation.translator import Translator
-
-    pairs = getattr(make_corpus(), split)[:limit]
-    # Numbers stay as they are written, since the pieces must spell the words of the corpus.
-    translator = Translator(
-        translator.model, translator.src_subwords, translator.tgt_subwords, src_words=translator.src_words
-    )
-    links_of: dict[str, list] = {"diagonal": []}
-    for pair in pairs:
-        ids = translator.tgt_subwords.encode(pair.en)
-        layers = translator.attend(pair.japanese, ids).cross.mean(dim=1)  # (layers, T, S)
-        # Pieces of a segmented word contain characters that the vocabulary lacks; decoded ids do not.
-        cut = chain.from_iterable(translator.tgt_subwords.cut(pair.en))
-        weights = weights_of_words(
-            layers,
-            [*(piece.removeprefix("▁") for piece in cut), ""],
-            pair.en,
-            translator.src_pieces(pair.japanese, marks=False),
-            pair.ja,
-        )
-        links_of["diagonal"].append(align_diagonal(len(pair.en), len(pair.ja)))
-        for number, layer in enumerate(weights, start=1):
-            links_of.setdefault(f"layer {number}", []).append(align_by_weights(layer))
-    gold = [pair.alignment for pair in pairs]
-    return {name: alignment_error_rate(links, gold) for name, links in links_of.items()}

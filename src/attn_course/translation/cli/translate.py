@@ -22,7 +22,6 @@ from attn_course.translation.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from attn_course.plots import Picture
     from attn_course.translation.translator import ScoredTranslation, Translator
 
 _LINES_AT_ONCE = 64
@@ -82,6 +81,9 @@ def translate(
     from attn_course.translation.translator import Translator
 
     translator = Translator.load(folder)
+    num_layers = len(translator.model.decoder_layers)
+    if layer is not None and layer > num_layers:
+        raise ValueError(f"--layer {layer} must be at most {num_layers}")
     reader = _Reader(translator, folder)
     output = _Output(translator, n_best, scores, alignment, as_json)
     contents = _read_lines() if text is None else iter([(_read_argument(text), "")])
@@ -101,6 +103,8 @@ def translate(
             ranked = [next(results)[: n_best or 1] for _ in line.sentences]
             reader.warn_of_output(line, ranked)
             if heatmap is not None:
+                from attn_course.translation.cross_attention import draw_cross_attention
+
                 ids = ranked[0][0].translation.ids
                 picture = draw_cross_attention(translator, line.sentences[0], ids, layer)
                 picture.save(heatmap)
@@ -320,22 +324,3 @@ class _Reader:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 20 else f"{text[:19]}…")
-
-
-def draw_cross_attention(
-    translator: "Translator", sentence: str, english_ids: list[int], layer: int | None
-) -> "Picture":
-    """Draw the cross-attention: a panel for each layer with the mean of its heads, or for each head of one layer."""
-    from attn_course import plots
-
-    cross = translator.attend(sentence, english_ids).cross  # (layers, H, T, S)
-    if layer is not None and layer > len(cross):
-        raise ValueError(f"--layer {layer} must be at most {len(cross)}")
-    panels = cross.mean(dim=1) if layer is None else cross[layer - 1]
-    kind = "layer" if layer is None else "head"
-    return plots.head_grid(
-        panels.clamp(0, 1),
-        translator.tgt_pieces(english_ids, sentence),
-        translator.src_pieces(sentence),
-        names=[f"{kind} {n}" for n in range(1, len(panels) + 1)],
-    )
