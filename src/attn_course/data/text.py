@@ -15,13 +15,13 @@ JAPANESE = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff\uf900-\ufaff\uf
 _BEFORE_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w|\s|$)")
 _PUNCTUATION = re.compile(r"(?<!\d),|,(?!\d)|[;?!\"()]|:(?!\d)|\.{3}")
 # A full-width stop between digits is a decimal point.
-_SENTENCE_END = re.compile(r"(?:[。｡！？!?]|．(?!\d))+[」』）)\"”]*")
-_QUOTED_ON = re.compile(r"\s*(?:と|って|、|，)")
+SENTENCE_END = re.compile(r"(?:[。｡！？!?]|．(?!\d))+[」』）)\"”]*")
+AFTER_QUOTATION = re.compile(r"\s*(?:と|って|、|，)")
 _BRACKETS = ("「」", "『』", "（）")
 # 'yes ' as tokenize_english writes it, or ' yes ' as the references do, but not dogs ' tails. What may follow an
 # apostrophe within a word is no quotation.
 _SHORTENED = r"(?:clock|d|ll|m|re|s|t|ve)\b"
-_QUOTATION = re.compile(rf"(?<![^ ])'(?:(?=\w)(?!{_SHORTENED})|(?<!s ') )((?:[^']|'{_SHORTENED})+)'(?!\w|')")
+QUOTATION = re.compile(rf"(?<![^ ])'(?:(?=\w)(?!{_SHORTENED})|(?<!s ') )((?:[^']|'{_SHORTENED})+)'(?!\w|')")
 # Names wherever they stand. What may be another word is left out: may, march, mark, bill, turkey.
 _NAMES = """
     monday tuesday wednesday thursday friday saturday sunday christmas
@@ -38,13 +38,13 @@ _NAMES = """
 """
 _BEFORE_MONTHS = ("in", "of", "since", "until", "by", "last", "next", "early", "late", "during")
 _SHORT = "tv cd dvd ufo pc u.s. u.k."
-_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b")
+PROPER_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES.split())}|new york|los angeles|san francisco|united states)\b")
 # May and March, but not "may come" or "they march on".
-_MONTH = re.compile(
+MONTH_NAME = re.compile(
     r"\b(?:may|march)(?= \d)|(?:" + "|".join(rf"(?<=\b{word} )" for word in _BEFORE_MONTHS) + r")(?:may|march)\b"
 )
-_TITLED = re.compile(r"\b(?:(mr|mrs|ms|dr)\.?|mt\.) (\w)")
-_ABBREVIATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _SHORT.split()))})(?!\w)")
+TITLED_NAME = re.compile(r"\b(?:(mr|mrs|ms|dr)\.?|mt\.) (\w)")
+ABBREVIATION = re.compile(rf"\b(?:{'|'.join(map(re.escape, _SHORT.split()))})(?!\w)")
 _FULL_STOP = re.compile(r"(?<![.\s])\.(?=\s*\"?\s*$)|(?<=[a-z]{3})(?<!\bmrs)\.(?=\s)")
 
 
@@ -76,13 +76,13 @@ def split_sentences(text: str) -> list[str]:
     # Opening minus closing brackets from start to counted. To count from start at each sign would be quadratic.
     is_open = dict.fromkeys(_BRACKETS, 0)
     last_closing = {brackets: text.rfind(brackets[1]) for brackets in _BRACKETS}
-    for end in _SENTENCE_END.finditer(text):
+    for end in SENTENCE_END.finditer(text):
         for opening, closing in _BRACKETS:
             is_open[opening + closing] += text.count(opening, counted, end.end())
             is_open[opening + closing] -= text.count(closing, counted, end.end())
         counted = end.end()
         inside = any(is_open[b] > 0 and last_closing[b] >= counted for b in _BRACKETS)
-        quoted = end[0][-1] in '」』）)"”' and _QUOTED_ON.match(text, end.end())
+        quoted = end[0][-1] in '」』）)"”' and AFTER_QUOTATION.match(text, end.end())
         if not inside and not quoted:
             sentences.append(text[start : end.end()])
             start = end.end()
@@ -120,14 +120,14 @@ def detokenize_english(text: str) -> str:
         >>> detokenize_english("on monday i can 't tell mr. hill .")
         "On Monday I can't tell Mr. Hill."
     """
-    text = _QUOTATION.sub(r"‘\1'", text)  # the sign ‘ keeps its space
+    text = QUOTATION.sub(r"‘\1'", text)  # the sign ‘ keeps its space
     text = re.sub(r" (?='(?!'|\d))", "", text).replace("‘", "'")  # the '90s
     text = re.sub(r"'' (.*?) ''", r'"\1"', text).replace("''", '"')
     text = re.sub(r" (?=[.,;:?!)])", "", text).replace("( ", "(")
     text = re.sub(r"\bi\b(?!\.\w)", "I", text)  # but i.e.
-    text = _TITLED.sub(lambda m: f"{m[1] or 'mt'}. {m[2]}".title(), text)
-    text = _MONTH.sub(lambda m: m[0].title(), text)
-    text = _NAME.sub(lambda m: m[0].title(), text)
-    text = _ABBREVIATION.sub(lambda m: m[0].upper(), text)
+    text = TITLED_NAME.sub(lambda m: f"{m[1] or 'mt'}. {m[2]}".title(), text)
+    text = MONTH_NAME.sub(lambda m: m[0].title(), text)
+    text = PROPER_NAME.sub(lambda m: m[0].title(), text)
+    text = ABBREVIATION.sub(lambda m: m[0].upper(), text)
     # Also the first letter in quotation marks.
     return re.sub(r"^\W*\w", lambda m: m[0].upper(), text)

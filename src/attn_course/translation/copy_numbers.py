@@ -23,12 +23,12 @@ _KANJI_DIGITS = {sign: n for n, sign in enumerate("〇一二三四五六七八�
 _KANJI_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
 _KANJI = "".join([*_KANJI_DIGITS, *_KANJI_UNITS])
 _DIGITS = "[0-9]+(?:,[0-9]{3}(?![0-9]))*"  # 12,800 is one number, and 2,3 is two
-_IN_SOURCE = re.compile(rf"{_DIGITS}(?:[.:][0-9]+)*(?![0-9.:{_KANJI}])|(?:{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}])+")
-_PART = re.compile(rf"{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}]")
-_MAY_BE_LACKING = re.compile("月|代|度と")  # as in March, teens, never again
-_IN_ENGLISH = re.compile("[0-9][0-9.,:]*(?: (?:hundred|thousand|million|billion)(?![a-z]))?")
-_GOES_ON = re.compile("[0-9]|^[.,:]|^ (?:hundred|thousand|million|billion)$")
-_WORDS = {
+NUMBER_IN_SOURCE = re.compile(rf"{_DIGITS}(?:[.:][0-9]+)*(?![0-9.:{_KANJI}])|(?:{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}])+")
+NUMBER_PART = re.compile(rf"{_DIGITS}(?:[.][0-9]+)?|[{_KANJI}]")
+OPTIONAL_IF_BEFORE = re.compile("月|代|度と")  # as in March, teens, never again
+NUMBER_IN_ENGLISH = re.compile("[0-9][0-9.,:]*(?: (?:hundred|thousand|million|billion)(?![a-z]))?")
+NUMERIC_PIECE = re.compile("[0-9]|^[.,:]|^ (?:hundred|thousand|million|billion)$")
+NUMBER_WORDS = {
     1: "one",
     2: "two second twice both couple few double pair",
     3: "three third thirds few",
@@ -93,7 +93,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
         >>> sorted(find_numbers("50人").required[0])
         ['fiftieth', 'fifty', 'half']
     """
-    matches = list(_IN_SOURCE.finditer(japanese))
+    matches = list(NUMBER_IN_SOURCE.finditer(japanese))
     spellings, required = [], {}
     for i, match in enumerate(matches):
         number, behind = match[0], japanese[match.end() :]
@@ -102,7 +102,7 @@ def find_numbers(japanese: str) -> SourceNumbers:
         if (
             (number != "1" or re.match("時(?!間)", behind))
             and re.search("[0-9]", number)
-            and not _MAY_BE_LACKING.match(behind)
+            and not OPTIONAL_IF_BEFORE.match(behind)
         ):
             required[i] = _words_for(number)
     for i, (hour, minute) in enumerate(pairwise(matches)):
@@ -141,7 +141,7 @@ def _write(value: Decimal) -> str:
 def value_of(number: str) -> Decimal:
     """Return the value of a number in Arabic digits, in kanji, or in both: 3万5千 is 35000."""
     total = below = digits = Decimal(0)
-    for part in _PART.findall(number):
+    for part in NUMBER_PART.findall(number):
         if part in _KANJI_DIGITS:
             digits = 10 * digits + _KANJI_DIGITS[part]
         elif part not in _KANJI_UNITS:
@@ -162,7 +162,7 @@ def _words_for(number: str) -> set[str]:
     if number[1:] in ("00", "000"):
         return {"hundred" if len(number) == 3 else "thousand"}
     value = int(number)
-    return set((_WORDS.get(value) or _WORDS.get(value // 10 * 10, "")).split())
+    return set((NUMBER_WORDS.get(value) or NUMBER_WORDS.get(value // 10 * 10, "")).split())
 
 
 class CopyNumbers:
@@ -187,7 +187,7 @@ class CopyNumbers:
         self.names = names or {}
         pieces = [tgt_subwords.piece(i).replace("▁", " ") for i in range(len(tgt_subwords))]
         # Pieces that can be part of a number; all others end it.
-        self.numeric = {i: piece for i, piece in enumerate(pieces) if _GOES_ON.search(piece)}
+        self.numeric = {i: piece for i, piece in enumerate(pieces) if NUMERIC_PIECE.search(piece)}
 
     def __call__(self, source: Sequence[int]) -> "NumbersOfSource | None":
         """Return the rule for one source, or None if its text has neither an Arabic digit nor a name.
@@ -248,7 +248,7 @@ class NumbersOfSource:
             text: the beginning of a translation; a number at its end may be unfinished.
         """
         used = {frozenset()}
-        for match in _IN_ENGLISH.finditer(text):
+        for match in NUMBER_IN_ENGLISH.finditer(text):
             fits = str.startswith if match.end() == len(text) else str.__eq__
             used = {
                 before | spelling.uses

@@ -19,8 +19,8 @@ MONTHS = _MONTHS.split()
 WEEKDAYS = {"月曜日": "monday", "金曜日": "friday", "土曜日": "saturday", "日曜日": "sunday"}
 """Weekdays that may stand for a date: their English names are single pieces, and their Japanese names two."""
 
-_CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
-_NO_END_MARK = re.compile("[0-9A-Za-z\u3041-\u3096\u30a1-\u30fcー\u3400-\u9fff々%]$")
+CLOCK = re.compile("(?<![0-9.,:])([0-9]{1,2}):([0-5][0-9])(?![0-9.,:])")
+NO_END_MARK = re.compile("[0-9A-Za-z\u3041-\u3096\u30a1-\u30fcー\u3400-\u9fff々%]$")
 
 _ONES = "一二三四五六七八九"
 _SIGNS = f"〇{_ONES}十百千万億兆"
@@ -35,7 +35,7 @@ _COUNTERS = (
     "ポンド|マイル|リットル|パーセント|%"
 )
 _MORE_COUNTERS = "分(?!の)|番|号|キログラム|種|種類|箱|袋|語|字|文字|位|校|国|巻|章|課|部|曲|席|周|泊|票|歩|km|kg|cm|m"
-_KANJI_NUMBER = re.compile(
+KANJI_NUMBER = re.compile(
     f"{_BEFORE}(?:"
     rf"(?:{_BELOW}|[0-9]{{1,4}}(?:[.][0-9])?)万(?:[0-9]千|[0-9]{{1,4}}|{_BELOW})?{_AFTER}(?!年筆|の神)"
     f"|(?=[{_SIGNS}]{{2}}){_BELOW}{_AFTER}(?={_COUNTERS}|{_MORE_COUNTERS}|[^\u3400-\u9fff々]|$)"
@@ -45,8 +45,8 @@ _KANJI_NUMBER = re.compile(
     ")"
 )
 _DAY = f"[0-9]{{1,2}}|[{_ONES}]?十[{_ONES}]?|[{_ONES}]"
-_DATE = re.compile(f"{_BEFORE}({_DAY})月({_DAY})日(?!間|曜)")
-_WITH_YEAR = re.compile("(?:(?<![0-9.,:])([0-9]{4})年)?(?<![0-9.,:])([0-9]{1,2})月([0-9]{1,2})日(?!間|曜)")
+DATE = re.compile(f"{_BEFORE}({_DAY})月({_DAY})日(?!間|曜)")
+DATE_WITH_YEAR = re.compile("(?:(?<![0-9.,:])([0-9]{4})年)?(?<![0-9.,:])([0-9]{1,2})月([0-9]{1,2})日(?!間|曜)")
 
 
 class Date(NamedTuple):
@@ -77,11 +77,11 @@ def spell_japanese(sentence: str, *, numbers: bool = True) -> str:
         >>> spell_japanese("十月十二日は十分二三人で五十嵐さんを待った")
         '10月12日は十分二三人で五十嵐さんを待った'
     """
-    text = _CLOCK.sub(r"\1時\2分", normalize_japanese(sentence))
+    text = CLOCK.sub(r"\1時\2分", normalize_japanese(sentence))
     if not numbers:
         return text
-    text = _DATE.sub(lambda m: f"{value_of(m[1]):f}月{value_of(m[2]):f}日", text)
-    return _KANJI_NUMBER.sub(_in_digits, text)
+    text = DATE.sub(lambda m: f"{value_of(m[1]):f}月{value_of(m[2]):f}日", text)
+    return KANJI_NUMBER.sub(_in_digits, text)
 
 
 def _in_digits(match: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def add_end_mark(text: str) -> str:
         >>> add_end_mark("すみません"), add_end_mark("本当？")
         ('すみません。', '本当？')
     """
-    return f"{text}。" if _NO_END_MARK.search(text) else text
+    return f"{text}。" if NO_END_MARK.search(text) else text
 
 
 def replace_dates(text: str) -> tuple[str, list[Date]]:
@@ -125,7 +125,7 @@ def replace_dates(text: str) -> tuple[str, list[Date]]:
         dates.append(Date(match[0], english, free[0], WEEKDAYS[free[0]]))
         return free[0]
 
-    return _WITH_YEAR.sub(replace, text), dates
+    return DATE_WITH_YEAR.sub(replace, text), dates
 
 
 def restore_dates(english: str, dates: Sequence[Date]) -> str:

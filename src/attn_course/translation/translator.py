@@ -34,7 +34,7 @@ LENGTH_REWARD = 0.7  # best on the dev set of small_parallel_enja, within its no
 UNSURE = -0.7
 """Translations with a lower log-probability per piece are unsure: 4 % of the dev set of small_parallel_enja."""
 
-_PATIENCE = 2.0
+PATIENCE = 2.0
 _ONE_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[ァ-ヺー]+")
 _SPACE = "▁"  # SentencePiece's mark for a space before a word
 
@@ -189,7 +189,7 @@ class Translator:
             size=beam_size,
             length_penalty=0.0,
             length_reward=length_reward,
-            patience=1.0 if beam_size == 1 else _PATIENCE,  # a beam of 1 is greedy search
+            patience=1.0 if beam_size == 1 else PATIENCE,  # a beam of 1 is greedy search
         )
         dates = [self._read(sentence)[1] for sentence in sentences]
         names = {
