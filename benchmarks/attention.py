@@ -362,11 +362,11 @@ def back_ends(S: int, dtype: torch.dtype) -> Iterator[Row]:
         def make(backend: SDPBackend = backend) -> tuple[Work, Work]:
             q, k, v = (draw(2, 8, S, 64, device="cuda", dtype=dtype) for _ in range(3))
 
-            def chosen() -> Tensor:
+            def attend() -> Tensor:
                 with sdpa_kernel(backend):
                     return SDPA(q, k, v, is_causal=True)
 
-            return no_grad(chosen), no_grad(partial(SDPA, is_causal=True), q, k, v)
+            return no_grad(attend), no_grad(partial(SDPA, is_causal=True), q, k, v)
 
         name = backend.name.lower().replace("_attention", "")
         flops = visible_flops(2 * 8 * causal_scores(S), 64)
@@ -393,11 +393,11 @@ def rows_of(device: str) -> list[Row]:
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for S in (1024, 4096, 16384):
-            found = [*back_ends(S, dtype), *window(S, 256, None, device, dtype)]
+            measured_rows = [*back_ends(S, dtype), *window(S, 256, None, device, dtype)]
             if S <= 4096:  # a mask for each pair of 16,384 positions is half a gigabyte a head in float32
-                found += default_path(S, device, dtype)
+                measured_rows += default_path(S, device, dtype)
             kind = str(dtype).removeprefix("torch.")
-            rows += [row._replace(name=f"{row.name}, {kind}") for row in found]
+            rows += [row._replace(name=f"{row.name}, {kind}") for row in measured_rows]
     return rows
 
 
@@ -442,13 +442,13 @@ def gpu_seconds(work: Work) -> float:
     return start.elapsed_time(end) / 1000
 
 
-def check_equal(row: Row, found: object, expected: object) -> None:
+def check_equal(row: Row, actual: object, expected: object) -> None:
     """Refuse to compare times of things that are not the same. Sinks change the numbers, so they are not compared."""
     if row.section.startswith("Quiet"):
         return
-    if isinstance(found, Tensor):
-        found, expected = (found,), (expected,)
-    for a, b in zip(found, expected, strict=True):
+    if isinstance(actual, Tensor):
+        actual, expected = (actual,), (expected,)
+    for a, b in zip(actual, expected, strict=True):
         if a.is_floating_point():
             half = a.dtype in (torch.bfloat16, torch.float16)
             close = {"rtol": 2e-2, "atol": 2e-2} if half else {"rtol": 1e-3, "atol": 1e-4}
@@ -466,11 +466,11 @@ def measure(row: Row, seconds: float, device: str) -> list[tuple[float, float]]:
     torch.set_num_threads(row.threads)
     works = dict(zip(("ours", "theirs"), row.make(), strict=True))
     clock = clock_of(device)
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
 
     def timed(side: str) -> Callable[[int], float]:
         def once() -> None:
-            found[side] = works[side]()
+            results[side] = works[side]()
 
         return lambda number: sum(clock(once) for _ in range(row.repeats)) / row.repeats
 
@@ -480,7 +480,7 @@ def measure(row: Row, seconds: float, device: str) -> list[tuple[float, float]]:
     else:
         (first,) = turns(1)
         times = turns(max(ROUNDS, min(99, round(seconds / sum(first) / row.repeats))), seed=1)
-    check_equal(row, found["ours"], found["theirs"])
+    check_equal(row, results["ours"], results["theirs"])
     return times
 
 
@@ -507,8 +507,8 @@ def promise(row: Row, ratio: str) -> str:
     """The limit of a row, and whether the ratio keeps it as it is printed."""
     if row.limit is None:
         return ""
-    kept = float(ratio) >= row.limit if row.faster else float(ratio) <= row.limit
-    return f"{'at least' if row.faster else 'at most'} {row.limit:g} {'✓' if kept else '✗'}"
+    holds = float(ratio) >= row.limit if row.faster else float(ratio) <= row.limit
+    return f"{'at least' if row.faster else 'at most'} {row.limit:g} {'✓' if holds else '✗'}"
 
 
 def as_number(value: float) -> str:
@@ -518,10 +518,10 @@ def as_number(value: float) -> str:
 
 def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
     """The table of each section; prints every line as soon as it is measured."""
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     peaks: dict[tuple[torch.dtype, int], float] = {}
     for row in rows:
-        if row.section not in found:
+        if row.section not in tables:
             torch.set_num_threads(row.threads)
             dtypes = dict.fromkeys(other.dtype for other in rows if other.section == row.section)
             for dtype in dtypes:  # the largest so far: another program may have slowed this one down
@@ -532,12 +532,12 @@ def sections(rows: list[Row], seconds: float, device: str) -> dict[str, str]:
             beside = describe_peaks({dtype: peaks[dtype, row.threads] for dtype in dtypes})
             if row.threads > 1:
                 beside += f" {row.threads} threads work here, and the time on the clock counts."
-            found[row.section] = f"{beside}\n\n{head}\n{rule(8)}"
-            print(f"\n### {row.section}\n\n{found[row.section]}", flush=True)
+            tables[row.section] = f"{beside}\n\n{head}\n{rule(8)}"
+            print(f"\n### {row.section}\n\n{tables[row.section]}", flush=True)
         text = line(row, measure(row, seconds, device), peaks[row.dtype, row.threads])
         print(text, flush=True)
-        found[row.section] += f"\n{text}"
-    return found
+        tables[row.section] += f"\n{text}"
+    return tables
 
 
 def rule(columns: int) -> str:
@@ -585,16 +585,16 @@ def race(ways: dict[str, Work], device: str) -> dict[str, list[float]]:
     """
     dice, clock = random.Random(0), clock_of(device)
     times: dict[str, list[float]] = {name: [] for name in ways}
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for _ in range(ROUNDS + 1):
         for name in dice.sample(list(ways), len(ways)):
 
             def once(name: str = name) -> None:
-                found[name] = ways[name]()
+                results[name] = ways[name]()
 
             times[name].append(clock(once))
     for a, b in (("textbook", "SDPA"), ("tiles", "SDPA"), ("window", "SDPA, window mask")):
-        torch.testing.assert_close(found[a], found[b], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(results[a], results[b], rtol=1e-3, atol=1e-4)
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
@@ -602,9 +602,9 @@ def scaling(device: str) -> tuple[str, plots.Picture]:
     """Three tables (times, growth, speeds) and a picture of the times."""
     torch.set_num_threads(1)
     peak = measure_peak(torch.float32, device)
-    found = {S: race(ways_at(S, device), device) for S in LENGTHS}
-    names = list(found[LENGTHS[0]])
-    medians = {name: [statistics.median(found[S][name]) for S in LENGTHS] for name in names}
+    times_at = {S: race(ways_at(S, device), device) for S in LENGTHS}
+    names = list(times_at[LENGTHS[0]])
+    medians = {name: [statistics.median(times_at[S][name]) for S in LENGTHS] for name in names}
 
     def cell(seconds: list[float]) -> str:
         low, middle, high = (as_number(1000 * x) for x in statistics.quantiles(seconds, n=4, method="inclusive"))
@@ -618,7 +618,7 @@ def scaling(device: str) -> tuple[str, plots.Picture]:
     head = head_of_lengths(names)
     times, speeds = [head], [head]
     for i, S in enumerate(LENGTHS):
-        times.append(f"| {S:,} | {' | '.join(cell(found[S][name]) for name in names)} |")
+        times.append(f"| {S:,} | {' | '.join(cell(times_at[S][name]) for name in names)} |")
         speeds.append(f"| {S:,} | {' | '.join(speed(name, S, medians[name][i]) for name in names)} |")
     text = [
         f"{describe_peaks({torch.float32: peak})}",
@@ -708,7 +708,7 @@ def joined(where: str, tables: dict[str, str]) -> str:
     return "\n\n".join([where, *(f"### {section}\n\n{text}" for section, text in tables.items())]) + "\n"
 
 
-def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> None:
+def record(path: Path, where: str, measured: dict[str, str], order: list[str]) -> None:
     """Write the sections, in this order, and keep those that are recorded already.
 
     Where some are kept, so is the line on the machine and the day, and the new ones get a line of their own.
@@ -716,10 +716,10 @@ def record(path: Path, where: str, found: dict[str, str], order: list[str]) -> N
     recorded = {}
     if path.is_file():
         before, recorded = sections_of(path.read_text("utf-8"))
-        if where != before and recorded.keys() - found:
-            found = {section: f"Measured later: {where}.\n\n{text}" for section, text in found.items()}
+        if where != before and recorded.keys() - measured:
+            measured = {section: f"Measured later: {where}.\n\n{text}" for section, text in measured.items()}
             where = before
-    tables = recorded | found
+    tables = recorded | measured
     path.parent.mkdir(exist_ok=True)
     path.write_text(joined(where, {section: tables[section] for section in order if section in tables}), "utf-8")
 
@@ -756,18 +756,18 @@ def main() -> None:
     torch.set_num_threads(1)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         rows = rows_of(device)
-        chosen = [row for row in rows if options.only.lower() in f"{row.section} {row.name}".lower()]
+        selected = [row for row in rows if options.only.lower() in f"{row.section} {row.name}".lower()]
         where = describe_machine() if device == "cpu" else f"{torch.cuda.get_device_name()}; {describe_machine()}"
         print(where, flush=True)
-        found = sections(chosen, options.seconds, device)
+        tables = sections(selected, options.seconds, device)
         picture = None
         if options.only.lower() in SCALING.lower():
-            found[SCALING], picture = scaling(device)
-            print(f"\n### {SCALING}\n\n{found[SCALING]}", flush=True)
+            tables[SCALING], picture = scaling(device)
+            print(f"\n### {SCALING}\n\n{tables[SCALING]}", flush=True)
         if options.write:
             order = [*dict.fromkeys(row.section for row in rows), SCALING]
-            left_out = {row.section for row in rows if row not in chosen}
-            whole = {section: text for section, text in found.items() if section not in left_out}
+            left_out = {row.section for row in rows if row not in selected}
+            whole = {section: text for section, text in tables.items() if section not in left_out}
             record(RESULTS / f"attention_{device}.md", where, whole, order)
             if picture is not None:
                 picture.save(RESULTS / f"attention_{device}.png")

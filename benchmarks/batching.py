@@ -60,10 +60,10 @@ def main() -> None:
     model = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, **SIZES["small"])
 
     def speed(batches: list[list[int]], number: int) -> float:
-        chosen = [batches[(8 * number + i) % len(batches)] for i in range(8)]
-        chosen = [make_batch([sentences.pairs[i] for i in batch]) for batch in chosen]
-        tokens = sum(int(batch.tgt_lengths.sum()) for batch in chosen)
-        return tokens / make_step(model, chosen)(number)
+        round_batches = [batches[(8 * number + i) % len(batches)] for i in range(8)]
+        round_batches = [make_batch([sentences.pairs[i] for i in batch]) for batch in round_batches]
+        tokens = sum(int(batch.tgt_lengths.sum()) for batch in round_batches)
+        return tokens / make_step(model, round_batches)(number)
 
     buckets = by_length(sentences)
     print(f"by length, at most {POSITIONS:,} positions: {share_of_padding(sentences, buckets):.0%} are padding")

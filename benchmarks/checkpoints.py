@@ -56,8 +56,8 @@ def record_dates(seed: int = 0, steps: tuple[int, ...] = DATE_STEPS) -> dict[str
     chapter = definitions("01", constants=("src_chars", "tgt_chars", "RANGES", "GREEDY"))
     rng = torch.Generator().manual_seed(seed)
     pairs = chapter["make_pairs"](10_000, rng, max_len=26)
-    if known := set(TEXTS) & {text for text, _ in pairs}:
-        raise ValueError(f"the figure must show texts that the networks have not read, and these are: {known}")
+    if overlap := set(TEXTS) & {text for text, _ in pairs}:
+        raise ValueError(f"the figure must show texts that the networks have not read, and these are: {overlap}")
     pairs.sort(key=lambda pair: len(pair[0]))
     tests = chapter["draw_tests"](pairs, rng)
     share = chapter["exact_share"]
@@ -70,14 +70,14 @@ def record_dates(seed: int = 0, steps: tuple[int, ...] = DATE_STEPS) -> dict[str
         return "".join(MARKS.get(symbol, symbol) for symbol in symbols), weights
 
     def checkpoints(kind):
-        exact, written, weights, step = [], [], [], 0
+        exact, outputs, weights, step = [], [], [], 0
 
         def watch(model, _):  # what the chapter's loop calls every 50 steps
             nonlocal step
             if step in steps:
                 answers, looks = zip(*(write(model, text) for text in TEXTS), strict=True)
                 exact.append([round(share(model, group), 3) for group in tests])
-                written.append(answers)
+                outputs.append(answers)
                 weights.append([packed(look[0, :10]) for look in looks if look is not None])
             step += 50
             return 0.0
@@ -86,16 +86,16 @@ def record_dates(seed: int = 0, steps: tuple[int, ...] = DATE_STEPS) -> dict[str
         model = kind(len(chapter["src_chars"]), len(chapter["tgt_chars"])).to(chapter["device"])
         chapter["exact_share"] = watch
         chapter["train"](model, pairs, max(steps), torch.Generator().manual_seed(seed), [])
-        return exact, written, weights
+        return exact, outputs, weights
 
-    exact, written, weights = zip(checkpoints(RecurrentTranslator), checkpoints(AttendingTranslator), strict=True)
+    exact, outputs, weights = zip(checkpoints(RecurrentTranslator), checkpoints(AttendingTranslator), strict=True)
     names = ("one vector", "attention")
     return {
         "steps": steps,
         "characters": chapter["RANGES"],
         "texts": list(TEXTS.items()),
         "exact": dict(zip(names, exact, strict=True)),
-        "written": dict(zip(names, written, strict=True)),
+        "written": dict(zip(names, outputs, strict=True)),
         "weights": weights[1],
     }
 
@@ -110,10 +110,10 @@ def record_orders(seed: int = 0, steps: tuple[int, ...] = ORDER_STEPS) -> dict[s
     """The translator of chapter 7, trained on sentences with the subject first, and asked in both orders."""
     words = ("who", "did", "kind", "how", "when", "dictionary", "ENGLISH_ORDER", "src_words", "tgt_words")
     chapter = definitions("07", constants=words)
-    dice, drawn = random.Random(0), {}
-    while len(drawn) < 2400:  # the sentences of section 7.5
-        drawn[chapter["make_pair"](dice)] = True
-    pairs = list(drawn)
+    dice, distinct = random.Random(0), {}
+    while len(distinct) < 2400:  # the sentences of section 7.5
+        distinct[chapter["make_pair"](dice)] = True
+    pairs = list(distinct)
     to_ids, src_words, tgt_words = chapter["to_ids"], chapter["src_words"], chapter["tgt_words"]
     chapter["src"] = to_ids([japanese for japanese, _, _ in pairs], src_words)
     chapter["read"] = to_ids([["<bos>", *english] for _, english, _ in pairs], tgt_words)
@@ -129,27 +129,27 @@ def record_orders(seed: int = 0, steps: tuple[int, ...] = ORDER_STEPS) -> dict[s
     glosses = {word: dictionary[word] for text in texts for word in text}
     record = {"steps": list(steps), "sentences": sentences, "glosses": glosses}
     record |= {"exact": [], "written": [], "weights": []}
-    seen = 0
+    step = 0
 
     @torch.no_grad()
     def watch(model):  # what the chapter's loop calls every 10 steps
-        nonlocal seen
-        if seen in steps:
+        nonlocal step
+        if step in steps:
             shares = [chapter["exact_share"](chapter["translate"](model, src), right) for src in exams]
             record["exact"].append([round(share, 4) for share in shares])
-            written, weights = [], []
+            outputs, weights = [], []
             for text in texts:
                 src = to_ids([text], src_words)
                 ids = chapter["translate"](model, src)  # (1, 7)
                 english = chapter["as_text"](ids[0])
                 read = torch.cat([torch.full_like(ids[:, :1], 1), ids[:, :-1]], dim=1)
                 _, looks = chapter["run"](model, src, read)  # (1, H, 7, S)
-                written.append(english)
+                outputs.append(english)
                 rows = min(7, len(english.split()) + 1)
                 weights.append(packed(looks[0].mean(dim=0)[:rows]))
-            record["written"].append(written)
+            record["written"].append(outputs)
             record["weights"].append(weights)
-        seen += 10
+        step += 10
         return 0.0, 0.0
 
     chapter["watch"] = watch

@@ -142,16 +142,16 @@ def make_number(kind: str, rng: Random) -> str:
 def make_sentences(name: str) -> dict[str, list[str]]:
     """The sentences of each kind, always the same."""
     rng = Random(SEEDS[name])
-    made = {}
+    sentences = {}
     for kind, templates in SENTENCES[name].items():
-        made[kind] = []
+        sentences[kind] = []
         for i in range(NUM_SENTENCES):
             template = templates[i % len(templates)]
             if kind == "times":
-                made[kind].append(template.format(h=rng.randint(1, 12), m=f"{rng.randint(10, 59)}"))
+                sentences[kind].append(template.format(h=rng.randint(1, 12), m=f"{rng.randint(10, 59)}"))
             else:
-                made[kind].append(template.format(make_number(kind, rng)))
-    return made
+                sentences[kind].append(template.format(make_number(kind, rng)))
+    return sentences
 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
@@ -171,13 +171,13 @@ def numbers_in(text: str) -> Counter[Decimal]:
 
 def is_right(source: str, translation: str) -> bool:
     """Whether the translation has the numbers of the source, and no other in digits."""
-    wanted, written = numbers_in(source), numbers_in(translation)
+    expected, actual = numbers_in(source), numbers_in(translation)
     in_words = Counter()
     for tens, ones in re.findall(r"\b([a-z]+)(?:[ -]([a-z]+))?(?![a-z])", translation.lower()):
         in_words[Decimal(WORDS.get(tens, 0))] += 1
         in_words[Decimal(WORDS.get(ones, 0))] += 1
         in_words[Decimal(WORDS.get(tens, 0) + WORDS.get(ones, 0))] += 1
-    return written <= wanted and not (wanted - written) - in_words
+    return actual <= expected and not (expected - actual) - in_words
 
 
 def main() -> None:
@@ -192,12 +192,12 @@ def main() -> None:
         for kind, sources in make_sentences(name).items():
             right, wrong = {}, []
             for copy_numbers in (False, True):
-                found = translator.translate(sources, beam_size=5, copy_numbers=copy_numbers)
-                marks = [is_right(source, each.text) for source, each in zip(sources, found, strict=True)]
+                translations = translator.translate(sources, beam_size=5, copy_numbers=copy_numbers)
+                marks = [is_right(source, each.text) for source, each in zip(sources, translations, strict=True)]
                 right[copy_numbers] = sum(marks)
                 wrong += [
                     f"  {'copied' if copy_numbers else 'free'}: {source} {each.text}"
-                    for source, each, mark in zip(sources, found, marks, strict=True)
+                    for source, each, mark in zip(sources, translations, marks, strict=True)
                     if not mark
                 ]
             print(f"| {kind} | {right[False]} | {right[True]} |", flush=True)

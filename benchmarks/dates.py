@@ -48,8 +48,8 @@ class Copies:
 
     def __init__(self, models: list[nn.Module]):
         self.models = models
-        named = [dict(model.named_parameters()) for model in models]
-        self.p = {name: torch.stack([one[name].detach() for one in named]).requires_grad_() for name in named[0]}
+        states = [dict(model.named_parameters()) for model in models]
+        self.p = {name: torch.stack([one[name].detach() for one in states]).requires_grad_() for name in states[0]}
 
     def parameters(self) -> list[Tensor]:
         return list(self.p.values())

@@ -47,16 +47,16 @@ def main() -> None:
     metrics.unlink(missing_ok=True)
 
     def translate(part: list[WordPair]) -> list[str]:
-        found = []
+        texts = []
         for start in range(0, len(part), 50):
             batch = make_batch([(src_subwords.encode(ja), []) for ja, _ in part[start : start + 50]])
             special = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
-            written, _ = model.generate(batch.src, batch.src_lengths, max_len=60, **special)
-            found += [tgt_subwords.decode(ids) for ids in written.tolist()]
-        return found
+            output, _ = model.generate(batch.src, batch.src_lengths, max_len=60, **special)
+            texts += [tgt_subwords.decode(ids) for ids in output.tolist()]
+        return texts
 
-    def bleu(found: list[str], part: list[WordPair]) -> float:
-        return sacrebleu.corpus_bleu(found, [[" ".join(en) for _, en in part]], tokenize="none", force=True).score
+    def bleu(hypotheses: list[str], part: list[WordPair]) -> float:
+        return sacrebleu.corpus_bleu(hypotheses, [[" ".join(en) for _, en in part]], tokenize="none", force=True).score
 
     best, step, total, tokens = -1.0, 0, 0.0, 0
     with tqdm(total=settings.steps, unit="step") as bar:
@@ -83,8 +83,8 @@ def main() -> None:
                     total, tokens = 0.0, 0
                     if score > best:
                         best = score
-                        found = translate(text.test)
-                        (options.folder / "test.txt").write_text("\n".join(found) + "\n", encoding="utf-8")
+                        translations = translate(text.test)
+                        (options.folder / "test.txt").write_text("\n".join(translations) + "\n", encoding="utf-8")
                 if step == settings.steps:
                     return
 

@@ -66,14 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pairs", nargs="*", type=int, default=[40_000, 100_000])
     parser.add_argument("--start", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.start:
-        text, pairs_per_shard, folder = given.start
+    options = parser.parse_args()
+    if options.start:
+        text, pairs_per_shard, folder = options.start
         print(json.dumps(start(text, int(pairs_per_shard), folder)))
         return
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        for num_pairs in given.pairs:
+        for num_pairs in options.pairs:
             folder = Path(name, str(num_pairs))
             folder.mkdir()
             # Not in this process: what it had in memory, its children would count as theirs.
@@ -84,13 +84,13 @@ def main() -> None:
                 (f"in shards of {SHARD:,}, first start", SHARD, "shards"),
                 (f"in shards of {SHARD:,}, second start", SHARD, "shards"),
             ):
-                found = start_process(folder / "text.tsv", shard, folder / run)
-                rows.append((num_pairs, how, found))
-                print(num_pairs, how, found, file=sys.stderr, flush=True)
+                usage = start_process(folder / "text.tsv", shard, folder / run)
+                rows.append((num_pairs, how, usage))
+                print(num_pairs, how, usage, file=sys.stderr, flush=True)
     first = rows[0][2]
     print("| pairs | the text | peak memory | CPU time to the first step |\n|---|---|---|---|")
-    for num_pairs, how, found in rows:
-        ratios = (f"{found[key] / first[key]:.2f}" for key in ("memory", "seconds"))
+    for num_pairs, how, usage in rows:
+        ratios = (f"{usage[key] / first[key]:.2f}" for key in ("memory", "seconds"))
         print(f"| {num_pairs:,} | {how} | {' | '.join(ratios)} |")
 
 

@@ -59,21 +59,21 @@ def window_cache(model: Llama, window: int, sinks: int) -> DecoderCache:
 class WindowAndTokens(KeyValueCache):
     """A window, and four tokens that stay visible: the first ones, or others as a control."""
 
-    window, kept = 252, range(4)
+    window, tokens = 252, range(4)
 
     def visible_mask(self, num_queries: int, *, device: torch.device | str | None = None) -> Tensor:
         places = torch.arange(num_queries, device=device)
         distance = places[:, None] - places
         visible = (distance < self.window) & (distance >= 0)
-        visible[:, list(self.kept)] |= distance[:, list(self.kept)] >= 0
+        visible[:, list(self.tokens)] |= distance[:, list(self.tokens)] >= 0
         return visible
 
 
-def tokens_cache(model: Llama, kept: range) -> DecoderCache:
+def tokens_cache(model: Llama, tokens: range) -> DecoderCache:
     layers = [layer.self_attention.make_cache(1, NUM_TOKENS) for layer in model.layers]
     caches = [WindowAndTokens(1, layer._buffers[0].size(1), NUM_TOKENS, layer._buffers[0].size(-1)) for layer in layers]
     for cache in caches:
-        cache.kept = kept
+        cache.tokens = tokens
     return DecoderCache(caches)
 
 
@@ -147,24 +147,24 @@ def look_up(ids: list[int], num_guesses: int, ngram: int = 2) -> list[int]:
     return []
 
 
-def count_guesses(prompt: list[int], written: list[int], num_guesses: int) -> dict[str, float]:
+def count_guesses(prompt: list[int], output: list[int], num_guesses: int) -> dict[str, float]:
     """Return how many guesses are right, and how many calls write the text. A greedy model accepts a right guess."""
-    ids, done, calls, guessed, accepted = list(prompt), 0, 0, 0, 0
-    while done < len(written):
+    ids, position, calls, guessed, accepted = list(prompt), 0, 0, 0, 0
+    while position < len(output):
         guesses = look_up(ids, num_guesses)
         right = 0
-        while right < len(guesses) and done + right < len(written) and guesses[right] == written[done + right]:
+        while right < len(guesses) and position + right < len(output) and guesses[right] == output[position + right]:
             right += 1
         calls, guessed, accepted = calls + 1, guessed + len(guesses), accepted + right
-        new = written[done : done + right + 1]  # the call also writes the token after the last right guess
+        new = output[position : position + right + 1]  # the call also writes the token after the last right guess
         ids += new
-        done += len(new)
+        position += len(new)
     return {
         "guessed": guessed,
         "accepted": accepted,
         "calls": calls,
-        "tokens": len(written),
-        "tokens per call": round(len(written) / calls, 2),
+        "tokens": len(output),
+        "tokens per call": round(len(output) / calls, 2),
     }
 
 
@@ -173,9 +173,9 @@ def measure_guesses(model: Llama, tokenizer: ChatTokenizer) -> dict[str, Any]:
     for name, text in PROMPTS.items():
         prompt = tokenizer.encode_chat([{"role": "user", "content": text}])
         options = {"max_new_tokens": 128, "eos_id": tokenizer.eos_id}
-        written = generate(model, torch.tensor([prompt]), **options)[0].tolist()
-        results[name] = {"written": tokenizer.decode(written)} | {
-            f"{k} guesses": count_guesses(prompt, written, k) for k in (1, 4, 8)
+        output = generate(model, torch.tensor([prompt]), **options)[0].tolist()
+        results[name] = {"written": tokenizer.decode(output)} | {
+            f"{k} guesses": count_guesses(prompt, output, k) for k in (1, 4, 8)
         }
     return results
 
@@ -294,11 +294,11 @@ def measure_breaks(model: Llama, tokenizer: ChatTokenizer) -> dict[str, Any]:
     before, same, lower = loss(), [], []
     for i, layer in enumerate(model.layers):
         weight = layer.feed_forward.down.weight
-        kept = weight.clone()
+        original = weight.clone()
         weight.zero_()
         same += [i] * same_answer()
         lower += [i] * (loss() < before)
-        weight.copy_(kept)
+        weight.copy_(original)
     return {"answer": tokenizer.decode(answer), "same answer, blocks": same, "lower loss, blocks": lower}
 
 

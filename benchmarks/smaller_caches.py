@@ -49,14 +49,14 @@ def grouped_cache(model: Llama, bits: int) -> DecoderCache:
 
 def with_one_head(model: Llama, ids: Tensor) -> float:
     """Return the loss if all query heads share the mean of the key-value heads."""
-    kept = {name: p.data for name, p in model.named_parameters() if "k_proj" in name or "v_proj" in name}
+    originals = {name: p.data for name, p in model.named_parameters() if "k_proj" in name or "v_proj" in name}
     heads = model.layers[0].self_attention.num_kv_heads
     for name, p in model.named_parameters():
-        if name in kept:
-            p.data = kept[name].unflatten(0, (heads, -1)).mean(0).repeat(heads, 1)
+        if name in originals:
+            p.data = originals[name].unflatten(0, (heads, -1)).mean(0).repeat(heads, 1)
     loss = loss_with(model, ids, None)
     for name, p in model.named_parameters():
-        p.data = kept.get(name, p.data)
+        p.data = originals.get(name, p.data)
     return loss
 
 

@@ -40,9 +40,9 @@ def main() -> None:
         rows.append(summary(name, hypotheses, references))
         print("{name}: BLEU {bleu} [{low}, {high}], chrF {chrf}, {signature}".format(**rows[-1]), flush=True)
 
-    def add_found(name: str, found: list[Translation]) -> None:
-        add(name, [translation.tokenized for translation in found])
-        printed = [translation.text.lower() for translation in found]
+    def add_translations(name: str, translations: list[Translation]) -> None:
+        add(name, [translation.tokenized for translation in translations])
+        printed = [translation.text.lower() for translation in translations]
         row = summary(name, printed, [en.lower() for en in references], tokenize="13a")
         rows[-1]["as_printed"] = {key: row[key] for key in ("bleu", "low", "high", "chrf", "signature")}
         print("  as printed: BLEU {bleu} [{low}, {high}], chrF {chrf}, {signature}".format(**row), flush=True)
@@ -54,7 +54,7 @@ def main() -> None:
         add(name, Path(path).read_text(encoding="utf-8").splitlines())
     for name, run in (item.rsplit("=", 1) for item in options.runs):
         translator = Translator.load(None if run == "shipped" else run)
-        add_found(f"{name}, greedy", translator.translate([ja for ja, _ in test]))
+        add_translations(f"{name}, greedy", translator.translate([ja for ja, _ in test]))
         on_dev = {
             reward: bleu(
                 [
@@ -69,8 +69,8 @@ def main() -> None:
             for reward in LENGTH_REWARDS
         }
         reward = max(on_dev, key=on_dev.get)
-        found = translator.translate([ja for ja, _ in test], beam_size=BEAM_SIZE, length_reward=reward)
-        add_found(f"{name}, beam of {BEAM_SIZE}", found)
+        translations = translator.translate([ja for ja, _ in test], beam_size=BEAM_SIZE, length_reward=reward)
+        add_translations(f"{name}, beam of {BEAM_SIZE}", translations)
         rows[-1] |= {"length_reward": reward, "dev_bleu": {str(r): round(b, 2) for r, b in on_dev.items()}}
         print(f"  length reward {reward}, chosen by dev BLEU {rows[-1]['dev_bleu']}", flush=True)
     if options.write:

@@ -29,8 +29,8 @@ NONE_FOUND = "no browser was found: install Chromium, Chrome or Edge (on Debian:
 
 def find_browser() -> str | None:
     """Return the path of the first browser found, on PATH or where macOS and Windows install programs."""
-    if found := next(filter(None, map(shutil.which, ON_PATH)), None):
-        return found
+    if on_path := next(filter(None, map(shutil.which, ON_PATH)), None):
+        return on_path
     folders = [os.environ[name] for name in WINDOWS_FOLDERS if name in os.environ]
     places = [*map(Path, ON_MACOS), *(Path(folder, name) for folder in folders for name in ON_WINDOWS)]
     return next((str(path) for path in places if path.is_file()), None)

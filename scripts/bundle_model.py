@@ -17,8 +17,8 @@ LARGEST = 12_000_000  # bytes of weights that the package may carry
 def copy_records(run: Path, to: Path, prefix: str = "") -> Settings:
     """Copy how a run was trained; of the run that it began with, only the folder's name is kept."""
     settings = Settings.load(run / "settings.toml")
-    shown = replace(settings, init_from=Path(settings.init_from).name)
-    write_atomically(to / f"{prefix}settings.toml", shown.to_toml().encode())
+    public = replace(settings, init_from=Path(settings.init_from).name)
+    write_atomically(to / f"{prefix}settings.toml", public.to_toml().encode())
     for name in ("metrics.jsonl", "data.json"):
         write_atomically(to / f"{prefix}{name}", (run / name).read_bytes())
     return settings

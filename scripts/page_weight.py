@@ -115,20 +115,20 @@ def visit(browser: Browser, site: str, page: str, html: Path, *, times: bool = T
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
     tab.set_default_timeout(120_000)
-    asked: set[str] = set()
-    tab.on("request", lambda request: asked.add(request.url))
+    requested: set[str] = set()
+    tab.on("request", lambda request: requested.add(request.url))
     if times:
         context.new_cdp_session(tab).send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
         tab.add_init_script(WATCH)
     tab.goto(site + page)
-    seen = {"paint": 0.0, "longest": 0.0, "shift": 0.0}
+    timings = {"paint": 0.0, "longest": 0.0, "shift": 0.0}
     if times:
         tab.wait_for_function(QUIET, polling=200)
-        seen = tab.evaluate("seen")
+        timings = tab.evaluate("seen")
     tab.evaluate(READ_TO_THE_END)
     nodes = tab.evaluate("document.getElementsByTagName('*').length")
     context.close()
-    return Visit(page, sizes(asked, html), nodes, seen["paint"] / 1000, seen["longest"], seen["shift"])
+    return Visit(page, sizes(requested, html), nodes, timings["paint"] / 1000, timings["longest"], timings["shift"])
 
 
 def table(visits: list[Visit]) -> str:

@@ -107,14 +107,14 @@ def print_page(tab: Page, address: str, path: Path) -> None:
 
 def mend_bookmarks(path: Path, headings: list[str]) -> None:
     """Give back the spaces that Chromium drops from a bookmark where its heading breaks into lines."""
-    known = {"".join(heading.split()): heading for heading in headings}
+    full_titles = {"".join(heading.split()): heading for heading in headings}
     writer = PdfWriter(clone_from=path)
     items = [writer.root_object.get("/Outlines", DictionaryObject())]
     while items:
         item = items.pop().get_object()
         title = "".join(item.get("/Title", "").split())
-        if title in known:
-            item[NameObject("/Title")] = TextStringObject(known[title])
+        if title in full_titles:
+            item[NameObject("/Title")] = TextStringObject(full_titles[title])
         items += [item[key] for key in ("/First", "/Next") if key in item]
     writer.write(path)
 
@@ -125,25 +125,25 @@ def make(only: list[str]) -> list[Path]:
         raise Failure(NONE_FOUND)
     if not (HTML / "index.html").exists():
         raise Failure("the book is not built: make book")
-    wanted = pages(only)
+    names = pages(only)
     PDF.mkdir(parents=True, exist_ok=True)
-    made = []
+    files = []
     with serve(HTML) as site, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
         tab = chromium.new_context(color_scheme="light").new_page()
-        for name in wanted:
+        for name in names:
             path = PDF / f"{Path(name).name}.pdf"
             print_page(tab, f"{site}{name}.html", path)
-            made.append(path)
+            files.append(path)
         chromium.close()
     if not only:
         book = PdfWriter()
-        for path in made:
+        for path in files:
             book.append(path, outline_item=None, import_outline=True)
         book.add_metadata({"/Title": "The Attention Course"})
         book.write(PDF / WHOLE)
-        made.append(PDF / WHOLE)
-    return made
+        files.append(PDF / WHOLE)
+    return files
 
 
 def main() -> None:

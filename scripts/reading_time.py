@@ -77,18 +77,18 @@ def details(cells: list[dict[str, Any]]) -> list[Section]:
 
 def exercises(cells: list[dict[str, Any]]) -> set[int]:
     """The cells of the sections of exercises, those of the core and those below Going deeper, and of the self-test."""
-    found, inside = set(), False
+    indices, inside = set(), False
     for i, cell in enumerate(cells):
         for level, title in headings(cell):
             if level <= 3 and not title.startswith("Exercise "):
                 inside = title.endswith(" Exercises") or title == "Test yourself"
         if inside:
-            found.add(i)
-    return found
+            indices.add(i)
+    return indices
 
 
 def detail_cells(cells: list[dict[str, Any]]) -> set[int]:
-    return {i for found in details(cells) for i in range(found.start, found.stop)}
+    return {i for detail in details(cells) for i in range(detail.start, detail.stop)}
 
 
 def core(cells: list[dict[str, Any]]) -> set[int]:
@@ -129,10 +129,10 @@ def reading(cell: dict[str, Any], *, folded: bool = False) -> Reading:
         text = source(cell)
         listings = sum(lines(block[0]) - 2 for block in FENCED.finditer(text))
         return Reading(cells=1, words=len(FENCED.sub("", text).split()), code=listings)
-    seen = sum(map(output, cell["outputs"]), Reading(cells=1))
+    total = sum(map(output, cell["outputs"]), Reading(cells=1))
     if folded or "hide-input" not in cell["metadata"].get("tags", []):
-        seen += Reading(code=lines(source(cell)))
-    return seen
+        total += Reading(code=lines(source(cell)))
+    return total
 
 
 def output(stored: dict[str, Any]) -> Reading:
@@ -181,7 +181,7 @@ def chapter(path: Path) -> Chapter:
     for mark, count in EXERCISE.findall(text):
         minutes[mark] += int(count)
     mine, apart = core(cells), exercises(cells)
-    shown = [
+    visible = [
         i for i in range(len(cells)) if i not in apart and "remove-cell" not in cells[i]["metadata"].get("tags", [])
     ]
     number, title = next(title for cell in cells for level, title in headings(cell) if level == 1).split(" · ", 1)
@@ -191,7 +191,7 @@ def chapter(path: Path) -> Chapter:
         title=title,
         path=path,
         core=sum((reading(cells[i]) for i in sorted(mine)), Reading()),
-        whole=sum((reading(cells[i], folded=True) for i in shown), Reading()),
+        whole=sum((reading(cells[i], folded=True) for i in visible), Reading()),
         exercises=minutes,
         seconds=int(seconds[1]) if seconds else 0,
     )
@@ -213,18 +213,17 @@ def hours(minutes: int) -> str:
 
 def path_of_part(part: int, all_chapters: Iterable[Chapter]) -> str:
     """The path through a part: each chapter with the minutes of its core, of the whole, of its exercises."""
-    mine = [found for found in all_chapters if found.number in PARTS[part]]
-    rows = [(found, rounded(found.core.minutes), rounded(found.whole.minutes)) for found in mine]
+    mine = [chapter for chapter in all_chapters if chapter.number in PARTS[part]]
+    rows = [(chapter, rounded(chapter.core.minutes), rounded(chapter.whole.minutes)) for chapter in mine]
     marks = ("◦", "◦◦", "◦◦◦")
     text = ["| chapter | core | all sections | ◦ | ◦◦ | ◦◦◦ |", "|:---|---:|---:|---:|---:|---:|"]
-    for found, short, long in rows:
-        whole = long if found.has_details else NO_DETAILS
-        minutes = " | ".join(str(found.exercises[mark] or "") for mark in marks)
-        text.append(
-            f"| [{found.number} · {found.title}](../notebooks/{found.path.name}) | {short} | {whole} | {minutes} |"
-        )
-    sums = " | ".join(hours(sum(found.exercises[mark] for found in mine)) for mark in marks)
-    whole = hours(sum(long for *_, long in rows)) if any(found.has_details for found in mine) else NO_DETAILS
+    for chapter, short, long in rows:
+        whole = long if chapter.has_details else NO_DETAILS
+        minutes = " | ".join(str(chapter.exercises[mark] or "") for mark in marks)
+        link = f"[{chapter.number} · {chapter.title}](../notebooks/{chapter.path.name})"
+        text.append(f"| {link} | {short} | {whole} | {minutes} |")
+    sums = " | ".join(hours(sum(chapter.exercises[mark] for chapter in mine)) for mark in marks)
+    whole = hours(sum(long for *_, long in rows)) if any(chapter.has_details for chapter in mine) else NO_DETAILS
     text.append(f"| **All** | **{hours(sum(short for _, short, _ in rows))}** | {whole} | {sums} |")
     return "\n".join(["", *text, ""])
 
@@ -234,9 +233,9 @@ def path_of_book(all_chapters: Iterable[Chapter]) -> str:
     every = list(all_chapters)
     text = ["| part | core | all sections | exercises |", "|:---|---:|---:|---:|"]
     for part, numbers in [(0, [0]), *PARTS.items()]:
-        mine = [found for found in every if found.number in numbers]
-        short, whole = (sum(rounded(getattr(found, kind).minutes) for found in mine) for kind in ("core", "whole"))
-        solved = sum(found.exercises.total() for found in mine)
+        mine = [chapter for chapter in every if chapter.number in numbers]
+        short, whole = (sum(rounded(getattr(chapter, kind).minutes) for chapter in mine) for kind in ("core", "whole"))
+        solved = sum(chapter.exercises.total() for chapter in mine)
         # A phone leaves the first column a few letters, so a part goes by its number.
         name = f"[Part {ROMAN[part]}](part_{part}.md)" if part else "Chapter 0"
         text.append(f"| {name} | {hours(short)} | {hours(whole)} | {hours(solved)} |")
@@ -252,12 +251,12 @@ def between_marks(text: str, name: str, new: str) -> str:
     return f"{before}{start}\n{new}\n{end}{rest.split(end)[1]}"
 
 
-def written() -> Iterator[tuple[Path, str]]:
+def pages_with_minutes() -> Iterator[tuple[Path, str]]:
     """Every file that shows minutes, as it should be."""
     every = chapters()
-    for found in every:
-        before, after = re.split(SHOWN, found.path.read_text(encoding="utf-8"), maxsplit=1)
-        yield found.path, before + json.dumps(found.times(), ensure_ascii=False)[1:-1] + after
+    for chapter in every:
+        before, after = re.split(SHOWN, chapter.path.read_text(encoding="utf-8"), maxsplit=1)
+        yield chapter.path, before + json.dumps(chapter.times(), ensure_ascii=False)[1:-1] + after
     for part in PARTS:
         page = ROOT / "book" / f"part_{part}.md"
         yield page, between_marks(page.read_text(encoding="utf-8"), "minutes", path_of_part(part, every))
@@ -272,11 +271,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.count:
         print("chapter   core: cells  words  code  minutes   whole: cells  words  code  minutes")
-        for found in chapters():
-            numbers = [(r.cells, r.words, r.code, round(r.minutes)) for r in (found.core, found.whole)]
-            print(f"{found.number:7d}" + "".join("   {:11d} {:6d} {:5d} {:8d}".format(*row) for row in numbers))
+        for chapter in chapters():
+            numbers = [(r.cells, r.words, r.code, round(r.minutes)) for r in (chapter.core, chapter.whole)]
+            print(f"{chapter.number:7d}" + "".join("   {:11d} {:6d} {:5d} {:8d}".format(*row) for row in numbers))
         return 0
-    stale = [(path, text) for path, text in written() if text != path.read_text(encoding="utf-8")]
+    stale = [(path, text) for path, text in pages_with_minutes() if text != path.read_text(encoding="utf-8")]
     for path, text in stale:
         if options.check:
             print(f"{path.relative_to(ROOT)} shows other minutes; `python scripts/reading_time.py` writes them")

@@ -43,8 +43,8 @@ def record() -> dict:
                 ids = tokenizer.encode(sentence)
                 tokens = [piece.replace("␣", "") for piece in tokenizer.pieces(ids)]
                 weights = model.read(torch.tensor([ids]), need_weights=True).weights[:, 0]
-            chosen = torch.stack([weights[place] for place in HEADS[name].values()])
-            rows = [[[round(w, 3) for w in row] for row in head] for head in chosen.tolist()]
+            heads = torch.stack([weights[place] for place in HEADS[name].values()])
+            rows = [[[round(w, 3) for w in row] for row in head] for head in heads.tolist()]
             records[name]["sentences"][sentence] = {"tokens": tokens, "weights": rows}
     return records
 

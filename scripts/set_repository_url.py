@@ -114,20 +114,20 @@ PLACES = (
 
 def current_address(root: Path = ROOT) -> str:
     """Read owner/name from `_config.yml`; it is "" where no address is set."""
-    found = re.search(
+    match = re.search(
         r"^repository:\n(?:[ #].*\n)*?  url: (\S+)$", (root / "_config.yml").read_text("utf-8"), re.MULTILINE
     )
-    if found is None:
+    if match is None:
         raise ValueError("_config.yml has no repository.url")
-    return "" if found[1] == '""' else owner_and_name(found[1])
+    return "" if match[1] == '""' else owner_and_name(match[1])
 
 
 def owner_and_name(url: str) -> str:
     """Take owner/name from an address on GitHub, or say what an address must look like."""
-    found = re.fullmatch(r"https://github\.com/([A-Za-z0-9][A-Za-z0-9-]*)/([\w.-]+?)(?:\.git)?/?", url)
-    if found is None or found[2] in (".", ".."):
+    match = re.fullmatch(r"https://github\.com/([A-Za-z0-9][A-Za-z0-9-]*)/([\w.-]+?)(?:\.git)?/?", url)
+    if match is None or match[2] in (".", ".."):
         raise ValueError(f"the address ({url!r}) {RULE}")
-    return f"{found[1]}/{found[2]}"
+    return f"{match[1]}/{match[2]}"
 
 
 def mentions(address: str) -> re.Pattern[str]:
@@ -137,7 +137,7 @@ def mentions(address: str) -> re.Pattern[str]:
 
 def move(new: str, root: Path, files: list[str]) -> list[str]:
     """Replace the current address by `new` (owner/name, or "" for none) in these files; return those that changed."""
-    old, written = current_address(root), {}
+    old, changed = current_address(root), {}
     for name in files:
         try:
             text = (root / name).read_text(encoding="utf-8")
@@ -153,10 +153,10 @@ def move(new: str, root: Path, files: list[str]) -> list[str]:
         if old and new:  # a mention that somebody added
             moved = mentions(old).sub(lambda match: match[1] + new, moved)
         if moved != text:
-            written[name] = moved
-    for name, text in written.items():
+            changed[name] = moved
+    for name, text in changed.items():
         (root / name).write_text(text, encoding="utf-8")
-    return list(written)
+    return list(changed)
 
 
 def tracked_files() -> list[str]:

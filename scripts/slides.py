@@ -78,10 +78,10 @@ turn(0);
 def summit(path: Path) -> tuple[str, NotebookNode, str, str]:
     """Return the title of a chapter, its summit's code cell, the question before it and the sentence after it."""
     cells = nbformat.read(path, as_version=4).cells
-    found = [i for i, cell in enumerate(cells) if "summit" in cell.metadata.get("tags", [])]
-    if len(found) != 1:
-        raise Failure(f"{path.name} has {len(found)} cells with the tag 'summit', it must have one")
-    (at,) = found
+    summits = [i for i, cell in enumerate(cells) if "summit" in cell.metadata.get("tags", [])]
+    if len(summits) != 1:
+        raise Failure(f"{path.name} has {len(summits)} cells with the tag 'summit', it must have one")
+    (at,) = summits
     cell = cells[at]
     before = [c.source for c in cells[:at] if c.cell_type == "markdown"][-1:]
     around = [*before, *(c.source for c in cells[at + 1 : at + 2] if c.cell_type == "markdown")]
@@ -96,7 +96,7 @@ def summit(path: Path) -> tuple[str, NotebookNode, str, str]:
 def with_formulas(text: str) -> str:
     """Set the formulas of a text, and turn links into plain words: the slides are one file alone."""
     plain = LINK.sub(r"\1", text)
-    return MATH.sub(lambda found: found[1] or mathml(found[2], display=False), plain)
+    return MATH.sub(lambda match: match[1] or mathml(match[2], display=False), plain)
 
 
 def slide(path: Path, exporter: HTMLExporter) -> str:

@@ -170,46 +170,46 @@ class Solved:
 
 def problems(path: Path) -> tuple[str, list[Problem]]:
     """The text before the first problem of a page, and its problems."""
-    intro, found, fenced = [], [], False
+    intro, listed, fenced = [], [], False
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
         fenced ^= line.startswith("```")
         if not fenced and (match := HEADING.match(line.rstrip("\n"))):
             points = match["points"] and int(match["points"])
-            found.append(Problem(match["kind"], int(match["number"]), match["title"], points))
+            listed.append(Problem(match["kind"], int(match["number"]), match["title"], points))
         elif not fenced and line.startswith("## "):
             raise Failure(f"{path.name}: {line.strip()!r} is no heading of a problem")
-        elif found:
-            found[-1].text += line
+        elif listed:
+            listed[-1].text += line
         else:
             intro.append(line)
-    return "".join(intro), found
+    return "".join(intro), listed
 
 
-def number(shown: str) -> tuple[float, int]:
+def number(printed: str) -> tuple[float, int]:
     """A number as it is written, and its decimals."""
-    plain = shown.replace(",", "").replace("−", "-")
+    plain = printed.replace(",", "").replace("−", "-")
     return float(plain), len(plain.partition(".")[2])
 
 
-def check_numbers(text: str, names: dict[str, Any], given: set[str], faults: list[str]) -> str:
+def check_numbers(text: str, names: dict[str, Any], in_problem: set[str], faults: list[str]) -> str:
     """Show each checked number of a text; a wrong one is a fault, and one that neither code nor the problem gives."""
     for bare in BARE.finditer(CITED.sub("", CHECKED.sub("", text))):
-        if bare[0] in given:
+        if bare[0] in in_problem:
             continue
         faults.append(f"nothing checks the number {bare[0]}; write {{{{ {bare[0]} = … }}}}")
 
-    def shown(match: re.Match) -> str:
-        wanted, decimals = number(match["shown"])
+    def checked(match: re.Match) -> str:
+        expected, decimals = number(match["shown"])
         try:
             value = float(eval(match["expression"], names))
         except Exception as error:
             faults.append(f"{match['expression']} cannot be computed: {error}")
         else:
-            if not abs(value - wanted) <= 0.5000001 * 10**-decimals:
+            if not abs(value - expected) <= 0.5000001 * 10**-decimals:
                 faults.append(f"{match['expression']} is {value:,.{decimals + 2}f}, not {match['shown']}")
         return match["shown"]
 
-    return CHECKED.sub(shown, text)
+    return CHECKED.sub(checked, text)
 
 
 def run(code: str, names: dict[str, Any], where: str) -> str:
@@ -250,22 +250,22 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
             answers.append((kind, label.strip() or kind, *function_of(code, names, where)))
     tests = "".join(code for info, code in blocks if info == "python tests")
     for kind, label, name, answer in answers:
-        said = accepts(tests, name, answer)
-        if (said or "").startswith("NameError"):
-            raise Failure(f"{where}: the answer {label!r} does not run: {said}")
-        if kind == "wrong" and said is None:
+        refusal = accepts(tests, name, answer)
+        if (refusal or "").startswith("NameError"):
+            raise Failure(f"{where}: the answer {label!r} does not run: {refusal}")
+        if kind == "wrong" and refusal is None:
             raise Failure(f"{where}: the tests accept the wrong answer {label!r}")
-        if kind != "wrong" and said is not None:
-            raise Failure(f"{where}: the tests refuse the right answer {label!r}: {said}")
+        if kind != "wrong" and refusal is not None:
+            raise Failure(f"{where}: the tests refuse the right answer {label!r}: {refusal}")
         solved.tests[name] = tests
         if kind == "wrong":
             solved.refused.setdefault(name, []).append(label)
         else:
             solved.right.append(label)
 
-    parts, end, given = [], 0, set(BARE.findall(problem))
+    parts, end, in_problem = [], 0, set(BARE.findall(problem))
     for match, printed in zip(FENCE.finditer(text), printed_by, strict=True):
-        parts.append(check_numbers(text[end : match.start()], names, given, solved.faults))
+        parts.append(check_numbers(text[end : match.start()], names, in_problem, solved.faults))
         kind, _, label = match["info"].removeprefix("python").strip().partition(":")
         title = {"wrong": "A wrong answer, which the tests refuse", "right": "Another right answer"}.get(kind, "")
         title = {"tests": "The tests"}.get(kind, title and f"{title}:{label}")
@@ -273,7 +273,7 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
         parts.append(f"```python\n{match['code']}```\n")
         parts.append(f"\nIt prints:\n\n```text\n{printed}```\n" if printed else "")
         end = match.end()
-    parts.append(check_numbers(text[end:], names, given, solved.faults))
+    parts.append(check_numbers(text[end:], names, in_problem, solved.faults))
     solved.faults = [f"{where}: {fault}" for fault in solved.faults]
     solved.markdown = "".join(parts)
     return solved
@@ -282,16 +282,16 @@ def judge(text: str, names: dict[str, Any], where: str, problem: str = "") -> So
 def solve(statement: Path, source: Path) -> Solved:
     """Check the solutions of one problem set; the Markdown has each problem with its solution."""
     try:
-        (_, asked), (preface, answered) = problems(statement), problems(source)
+        (_, statements), (preface, answers) = problems(statement), problems(source)
     except OSError as error:
         raise Failure(f"{error.filename}: {error.strerror}") from error
-    if [(p.name, p.title) for p in asked] != [(p.name, p.title) for p in answered]:
+    if [(p.name, p.title) for p in statements] != [(p.name, p.title) for p in answers]:
         raise Failure(f"{source.name} does not have the problems of {statement.name} in its order")
     faults = [
         f"{source.name}: {where} does not say {words!r}, and code of the solution relies on it"
         for where, asks, text in [
             (statement.name, statement.read_text(encoding="utf-8"), preface),
-            *((problem.name, problem.text, answer.text) for problem, answer in zip(asked, answered, strict=True)),
+            *((problem.name, problem.text, answer.text) for problem, answer in zip(statements, answers, strict=True)),
         ]
         for words in QUOTED.findall(text)
         if words not in asks
@@ -300,11 +300,11 @@ def solve(statement: Path, source: Path) -> Solved:
         raise Failure("\n".join(faults))
     names: dict[str, Any] = {}
     whole = judge(preface, names, source.name)
-    for problem, answer in zip(asked, answered, strict=True):
+    for problem, answer in zip(statements, answers, strict=True):
         where = f"{source.name}, {problem.name}"
-        given = sum(int(points) for points in MARKED.findall(answer.text))
-        if given != problem.points:
-            raise Failure(f"{where}: the marking scheme gives {given} points, and the problem has {problem.points}")
+        in_scheme = sum(int(points) for points in MARKED.findall(answer.text))
+        if in_scheme != problem.points:
+            raise Failure(f"{where}: the marking scheme gives {in_scheme} points, and the problem has {problem.points}")
         solved = judge(answer.text, names, where, problem.text)
         whole.tests |= solved.tests
         whole.right += solved.right
@@ -354,8 +354,8 @@ def build(only: list[str]) -> Iterator[str]:
     if not SOLUTIONS.is_dir():
         raise Failure(f"{SOLUTIONS.relative_to(ROOT)} is missing: only the repository has the solutions")
     sources = sorted(SOLUTIONS.glob("set_*.md"))
-    chosen = [path for path in sources if not only or path.stem.removeprefix("set_") in only]
-    if only and len(chosen) != len(only):
+    selected = [path for path in sources if not only or path.stem.removeprefix("set_") in only]
+    if only and len(selected) != len(only):
         raise Failure(f"there is no set {' '.join(only)}; there are {', '.join(p.stem[4:] for p in sources)}")
     BUILT.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(FONT, BUILT / FONT.name)
@@ -364,7 +364,7 @@ def build(only: list[str]) -> Iterator[str]:
         statement = SETS / source.name
         title = statement.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
         titles.append(f"- [{title}]({source.stem}.html)\n")
-        if source in chosen:
+        if source in selected:
             solved = solve(statement, source)
             (BUILT / f"{source.stem}.html").write_text(page(title, solved.markdown), encoding="utf-8")
             check = CHECK.format(number=source.stem[4:], seconds=SECONDS, tests=solved.tests)

@@ -42,11 +42,11 @@ def to_pair(ja: Words, en: Words, construction: str, combinations: list[tuple[st
 
 def draw_different_pairs(seed: int = 0) -> Iterator[AlignedPair]:
     """Draw pairs without end, each Japanese sentence once."""
-    draw, seen = Draw(random.Random(seed)), set()
+    draw, sources = Draw(random.Random(seed)), set()
     while True:
         pair = draw_pair(draw)
-        if pair.ja not in seen:
-            seen.add(pair.ja)
+        if pair.ja not in sources:
+            sources.add(pair.ja)
             yield pair
 
 

@@ -20,10 +20,10 @@ def convert(report: dict[str, Any], names: list[str], errors: str = "") -> dict[
         names: the exercises that count.
         errors: what it wrote on standard error.
     """
-    found = {exercise["name"]: exercise for exercise in report.get("exercises", [])}
+    reported = {exercise["name"]: exercise for exercise in report.get("exercises", [])}
     tests = []
     for name in names:
-        exercise = found.get(name)
+        exercise = reported.get(name)
         passed = exercise is not None and exercise["passed"] is True
         text = exercise["sentence"] if exercise else errors.strip() or "The grader gave no result. Ask your teacher."
         tests.append(

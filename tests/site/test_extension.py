@@ -88,15 +88,15 @@ def test_a_book_without_an_address_has_no_social_cards():
 
 
 def test_the_first_page_says_what_the_others_count(tmp_path):
-    known = substitutions.facts()
+    known = substitutions.course_facts()
     page = mistakes.pages()["mistakes.md"]
     assert f"{known['known_mistakes'].replace(',', '')} mistakes in {known['exercises']} exercises" in page
     assert int(known["chapters"]) == len(list(NOTEBOOKS.glob("*.ipynb")))
     source = ["{{ exercises }} of {{chapters}}"]
-    substitutions.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
+    substitutions.insert_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
     assert source == [f"{known['exercises']} of {known['chapters']}"]
     other = ["{{ exercises }}"]
-    substitutions.tell_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/costs", other)
+    substitutions.insert_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/costs", other)
     assert other == ["{{ exercises }}"]
 
 

@@ -52,9 +52,9 @@ def find_sections(app: Sphinx, env: BuildEnvironment) -> None:
     }
 
 
-def link(app: Sphinx, page: str, section: Section, shown: str) -> nodes.reference:
+def link(app: Sphinx, page: str, section: Section, label: str) -> nodes.reference:
     address = "" if section.page == page else app.builder.get_relative_uri(page, section.page)
-    return nodes.reference("", shown, internal=True, refuri=f"{address}#{section.anchor}")
+    return nodes.reference("", label, internal=True, refuri=f"{address}#{section.anchor}")
 
 
 def within(node: nodes.Node, *kinds: type[nodes.Node]) -> nodes.Node | None:
@@ -86,17 +86,17 @@ def sentences(block: nodes.TextElement) -> Iterator[tuple[nodes.Text, int, int, 
 def link_sections(app: Sphinx, page: str, doctree: nodes.document) -> None:
     """Make a link of each section that a sentence names, unless it is a paper's."""
     for block in list(doctree.findall(lambda node: isinstance(node, nodes.paragraph | nodes.term))):
-        found: dict[nodes.Text, list[tuple[int, int, Section]]] = {}
+        references: dict[nodes.Text, list[tuple[int, int, Section]]] = {}
         for text, start, stop, of_a_paper in sentences(block):
             if of_a_paper and not page.startswith(MISTAKES):
                 continue
-            for said in SAID.finditer(text.astext(), start, stop):
-                numbers = list(ONE.finditer(text.astext(), said.start(), said.end()))
+            for mention in SAID.finditer(text.astext(), start, stop):
+                numbers = list(ONE.finditer(text.astext(), mention.start(), mention.end()))
                 for number in numbers:
                     if section := app.env.course_sections.get(number[0]):
-                        begin = said.start() if len(numbers) == 1 else number.start()
-                        found.setdefault(text, []).append((begin, number.end(), section))
-        for text, places in found.items():
+                        begin = mention.start() if len(numbers) == 1 else number.start()
+                        references.setdefault(text, []).append((begin, number.end(), section))
+        for text, places in references.items():
             whole, at, parts = text.astext(), 0, []
             for begin, end, section in places:
                 parts += [nodes.Text(whole[at:begin]), link(app, page, section, whole[begin:end])]
@@ -132,13 +132,13 @@ def link_names(app: Sphinx, page: str, doctree: nodes.document) -> None:
     """Lead the first mention of a public name in a chapter to its page in the API."""
     import attn_course
 
-    known = app.env.domaindata["py"]["objects"]
-    left = {name: entry for name in attn_course.__all__ if (entry := known.get(f"attn_course.{name}"))}
+    objects = app.env.domaindata["py"]["objects"]
+    unlinked = {name: entry for name in attn_course.__all__ if (entry := objects.get(f"attn_course.{name}"))}
     for literal in list(doctree.findall(nodes.literal)):
-        entry = left.get(literal.astext())
+        entry = unlinked.get(literal.astext())
         headed = within(literal, nodes.title, nodes.reference)
         if entry and not headed and (target := Section(entry.docname, entry.node_id)):
-            left.pop(literal.astext())
+            unlinked.pop(literal.astext())
             reference = link(app, page, target, "")
             literal.parent.replace(literal, reference)
             reference += literal

@@ -21,7 +21,7 @@ PRIMED = r"<msup>(<m[in]\b[^<]*</m[in]>)<mo>([′″‴⁗]+)</mo></msup>"
 
 
 @cache
-def drawn() -> set[str]:
+def characters_of_font() -> set[str]:
     """The characters that the book's font can draw."""
     return set((FONT / "characters.txt").read_text(encoding="utf-8"))
 
@@ -34,21 +34,21 @@ def mathml(tex: str, display: bool) -> str:
         ValueError: What in the formula cannot be read, or which of its characters the font lacks.
     """
     try:
-        made = LatexToMathML(annotation=True, fancy_error=False).convert_with_local_state(tex, displaystyle=display)
+        markup = LatexToMathML(annotation=True, fancy_error=False).convert_with_local_state(tex, displaystyle=display)
     except LatexError as error:
         raise ValueError(f"the formula {tex!r} cannot be read: {error}") from error
-    made = sub(PRIMED, r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', made)
-    shown = unescape(sub(r"<annotation.*?</annotation>|<[^>]*>", "", made))
-    lacking = {c for c in shown if unicodedata.category(c) not in INVISIBLE} - drawn()
+    markup = sub(PRIMED, r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', markup)
+    visible = unescape(sub(r"<annotation.*?</annotation>|<[^>]*>", "", markup))
+    lacking = {c for c in visible if unicodedata.category(c) not in INVISIBLE} - characters_of_font()
     if lacking:
         raise ValueError(
             f"the formula {tex!r} needs {' '.join(sorted(lacking))}, which the font in "
             f"{FONT.relative_to(FONT.parents[3])} lacks; its README says how to add characters"
         )
-    return made
+    return markup
 
 
-def written(translator: Any, node: nodes.Element, display: bool) -> str:
+def formula_html(translator: Any, node: nodes.Element, display: bool) -> str:
     try:
         return mathml(node.astext().strip(), display)
     except ValueError as error:
@@ -58,13 +58,13 @@ def written(translator: Any, node: nodes.Element, display: bool) -> str:
 
 def visit_math(translator: Any, node: nodes.math) -> None:
     opening = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
-    translator.body.append(f"{opening}{written(translator, node, display=False)}</span>")
+    translator.body.append(f"{opening}{formula_html(translator, node, display=False)}</span>")
     raise nodes.SkipNode
 
 
 def visit_displayed(translator: Any, node: nodes.math_block) -> None:
     opening = translator.starttag(node, "div", "", CLASS="math notranslate nohighlight")
-    translator.body.append(f"{opening}{written(translator, node, display=True)}</div>\n")
+    translator.body.append(f"{opening}{formula_html(translator, node, display=True)}</div>\n")
     raise nodes.SkipNode
 
 

@@ -67,20 +67,20 @@ def selectors(prelude: list[Any]) -> list[str]:
 
 def used_rules(css: str, words: set[str]) -> str:
     """The rules of a style sheet that can match something, without their comments and spaces."""
-    kept = []
+    rules = []
     for rule in tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True):
         if rule.type == "qualified-rule":
-            left = [selector for selector in selectors(rule.prelude) if matches_something(selector, words)]
-            if left:
-                kept.append(f"{','.join(left)}{{{squeezed(tinycss2.serialize(rule.content))}}}")
+            used = [selector for selector in selectors(rule.prelude) if matches_something(selector, words)]
+            if used:
+                rules.append(f"{','.join(used)}{{{squeezed(tinycss2.serialize(rule.content))}}}")
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer", "container"):
             if inner := used_rules(tinycss2.serialize(rule.content or []), words):
-                kept.append(f"@{rule.at_keyword} {squeezed(tinycss2.serialize(rule.prelude))}{{{inner}}}")
+                rules.append(f"@{rule.at_keyword} {squeezed(tinycss2.serialize(rule.prelude))}{{{inner}}}")
         elif rule.type == "at-rule" and rule.lower_at_keyword not in ("charset", "import"):
             text = squeezed(tinycss2.serialize([rule]))
             if not FONT_AWESOME.search(text):
-                kept.append(text)
-    return "\n".join(kept)
+                rules.append(text)
+    return "\n".join(rules)
 
 
 def squeezed(css: str) -> str:
@@ -116,20 +116,20 @@ def icon_rules(html: Path) -> str:
     for path in [*html.rglob("*.html"), *(html / "_static").glob("scripts/*.js")]:
         if path.name != ICONS.name:
             used.update(ICON_NAME.findall(path.read_text(encoding="utf-8", errors="ignore")))
-    known: dict[str, tuple[str, str, str]] = {}
+    icons: dict[str, tuple[str, str, str]] = {}
     for name, bare, width, height, aliases, path in ICON.findall(
         (Path(pydata_sphinx_theme.__file__).parent / ICONS).read_text(encoding="utf-8")
     ):
         for one in [name or bare, *re.findall(r'"([\w-]+)"', aliases)]:
-            known[one] = (width, height, path)  # brands, regular and solid stand in this order; solid ones count
+            icons[one] = (width, height, path)  # brands, regular and solid stand in this order; solid ones count
     rules = [
         ":is(.fa-solid,.fas,.fa-regular,.far,.fa-brands,.fab){display:inline-block;line-height:1}",
         ":is(.fa-solid,.fas,.fa-regular,.far,.fa-brands,.fab)::before{content:'';display:inline-block;height:1em;"
         "vertical-align:-0.125em;background:currentColor;mask:var(--icon) center/contain no-repeat}",
     ]
     rules += [f".fa-{name}{{font-size:{size}}}" for name, size in SIZES.items() if name in used]
-    for name in sorted(used & set(known)):
-        width, height, path = known[name]
+    for name in sorted(used & set(icons)):
+        width, height, path = icons[name]
         svg = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'><path d='{path}'/></svg>"
         address = quote(svg, safe=" ='/:.-,")
         rules.append(f'.fa-{name}{{--icon:url("data:image/svg+xml,{address}")}}')
@@ -225,13 +225,13 @@ def lighter_pictures(folder: Path) -> dict[str, str]:
     """Write each PNG as WebP, which keeps every pixel; return the new names of those that became smaller."""
     renamed = {}
     for path in sorted(folder.glob("*.png")):
-        made = path.with_suffix(".webp")
+        webp = path.with_suffix(".webp")
         with Image.open(path) as picture:
-            picture.save(made, "webp", lossless=True, method=4, quality=75, exact=True)
-        if made.stat().st_size < path.stat().st_size:
-            renamed[path.name] = made.name
+            picture.save(webp, "webp", lossless=True, method=4, quality=75, exact=True)
+        if webp.stat().st_size < path.stat().st_size:
+            renamed[path.name] = webp.name
         else:
-            made.unlink()
+            webp.unlink()
     return renamed
 
 
@@ -248,12 +248,12 @@ def shows_a_map(picture: Image.Image) -> bool:
 
 def without_maps(folder: Path) -> set[str]:
     """The pictures that may turn dark by night; in a heatmap dark cells are what the text speaks of."""
-    found = set()
+    names = set()
     for path in folder.glob("*.png"):
         with Image.open(path) as picture:
             if not shows_a_map(picture):
-                found.add(path.name)
-    return found
+                names.add(path.name)
+    return names
 
 
 def later_pictures(page: str, at: Path, renamed: dict[str, str], curves: Set[str] = frozenset()) -> str:

@@ -76,12 +76,12 @@ def mark_japanese(body: str) -> str:
 
 def keep_one_copy(body: str) -> str:
     """Leave the scripts of the explorable figures, which each brings along in its notebook, on the page once."""
-    seen: set[str] = set()
+    copied: set[str] = set()
 
     def first(script: re.Match[str]) -> str:
-        if script[0] in seen:
+        if script[0] in copied:
             return ""
-        seen.add(script[0])
+        copied.add(script[0])
         return script[0]
 
     return re.sub(r"<script data-explore>.*?</script>", first, body, flags=re.DOTALL)
@@ -98,13 +98,13 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
     """
     files = {name: Path(app.srcdir, source) for source, name in getattr(app.builder, "images", {}).items()}
 
-    def drawn(image: re.Match[str]) -> str:
+    def inline_drawing(image: re.Match[str]) -> str:
         file = files.get(image["name"])
         svg = file.read_text(encoding="utf-8").strip() if file else ""
         if 'class="drawing"' not in svg:
             return image[0]
         alt = re.search(r'alt="([^"]+)"', image[0])
-        return re.sub(r'aria-label="[^"]*"', lambda said: f'aria-label="{alt[1]}"' if alt else said[0], svg, count=1)
+        return re.sub(r'aria-label="[^"]*"', lambda label: f'aria-label="{alt[1]}"' if alt else label[0], svg, count=1)
 
     def lines(parameters: re.Match[str]) -> str:
         text = parameters[2].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
@@ -115,7 +115,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         body = re.sub(parameters, lines, context["body"], flags=re.S)
         size = r'(<img [^>]*)style="width: (\d+)px; height: (\d+)px;"'
         body = re.sub(size, r'\1width="\2" height="\3"', body)
-        body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', drawn, body)
+        body = re.sub(r'<img [^>]*src="[^"]*_images/(?P<name>[^"/]+\.svg)"[^>]*>', inline_drawing, body)
         body = re.sub(r'<th class="head">(?:<p></p>)?</th>', '<td class="head"></td>', body)
         context["body"] = keep_one_copy(mark_japanese(body))
 

@@ -210,8 +210,8 @@ def index(html: Path) -> int:
                 copy = Path(folder, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 page = path.read_text(encoding="utf-8")
-                found = HEADED.match(name)
-                place = (found["chapter"] or found["page"]) if found else ""
+                match = HEADED.match(name)
+                place = (match["chapter"] or match["page"]) if match else ""
                 cut = searchable(page, weight, words, place)
                 copy.write_text(cut, encoding="utf-8")
                 if place:
@@ -239,8 +239,8 @@ def make_search(app: Sphinx, exception: Exception | None) -> None:
         return
     html = Path(app.outdir)
     count = index(html)
-    for left in ("ui.js", "ui.css", "modular-ui.js", "modular-ui.css", "component-ui.js", "component-ui.css"):
-        (html / "pagefind" / f"pagefind-{left}").unlink(missing_ok=True)  # a page of Pagefind's own making
+    for name in ("ui.js", "ui.css", "modular-ui.js", "modular-ui.css", "component-ui.js", "component-ui.css"):
+        (html / "pagefind" / f"pagefind-{name}").unlink(missing_ok=True)  # a page of Pagefind's own making
     path = html / "search.html"
     page = SEARCHED_BY_SPHINX.sub("", path.read_text(encoding="utf-8"))
     path.write_text(page.replace("</head>", f"{FROM_A_FOLDER}</head>"), encoding="utf-8")

@@ -51,9 +51,9 @@ def bibtex(citation: dict[str, Any]) -> str:
     return "\n".join(["@misc{attention_course,", *lines, "}"])
 
 
-def facts(root: Path = ROOT) -> dict[str, str]:
+def course_facts(root: Path = ROOT) -> dict[str, str]:
     chapters = reading_time.chapters()
-    known, exercises = mistakes.count()
+    num_mistakes, exercises = mistakes.count()
 
     def core(numbers: Iterable[int]) -> str:
         return reading_time.hours(sum(reading_time.rounded(c.core.minutes) for c in chapters if c.number in numbers))
@@ -62,7 +62,7 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     return {
         "chapters": str(len(chapters)),
         "exercises": str(exercises),
-        "known_mistakes": f"{known:,}",
+        "known_mistakes": f"{num_mistakes:,}",
         "hours": core(everything),
         "hours_with_details": reading_time.hours(sum(reading_time.rounded(c.whole.minutes) for c in chapters)),
         "hours_of_exercises": reading_time.hours(sum(c.exercises.total() for c in chapters)),
@@ -71,12 +71,12 @@ def facts(root: Path = ROOT) -> dict[str, str]:
     }
 
 
-def tell_facts(app: Sphinx, page: str, source: list[str]) -> None:
+def insert_facts(app: Sphinx, page: str, source: list[str]) -> None:
     if page in PAGES:
-        known = facts()
-        source[0] = FACT.sub(lambda name: known[name[1]], source[0])
+        values = course_facts()
+        source[0] = FACT.sub(lambda name: values[name[1]], source[0])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("source-read", tell_facts)
+    app.connect("source-read", insert_facts)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
