@@ -65,12 +65,6 @@ def context_of(x, index):
     return torch.softmax(scores, dim=0) @ x
 
 
-@wrong("not divided by the sum")
-def context_of(x, index):
-    weights = torch.exp(x @ x[index])
-    return weights @ x
-
-
 @wrong("0 in some places")
 def context_of(x, index):
     scores = x @ x[index]
@@ -180,13 +174,6 @@ def weights_at(x, temperature):
     return exponentials / exponentials.sum(dim=-1)
 
 
-@wrong("keepdim forgotten")
-def weights_at(x, temperature):
-    scores = x @ x.T / temperature
-    exponentials = torch.exp(scores - scores.max(dim=1).values)
-    return exponentials / exponentials.sum(dim=1)
-
-
 @wrong("multiplied instead of divided")
 def weights_at(x, temperature):
     return torch.softmax(x @ x.T * temperature, dim=0)
@@ -249,18 +236,6 @@ def log_softmax(x, dim=-1):
 @wrong("small number added")
 def log_softmax(x, dim=-1):
     return torch.log(torch.softmax(x, dim) + 1e-9)
-
-
-@wrong("maximum subtracted once")
-def log_softmax(x, dim=-1):
-    largest = x.amax(dim, keepdim=True)
-    return x - torch.log(torch.exp(x - largest).sum(dim, keepdim=True))
-
-
-@wrong("softmax over everything")
-def log_softmax(x, dim=-1):
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum())
 
 
 @wrong("changes its input")

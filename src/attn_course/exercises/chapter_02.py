@@ -1,7 +1,5 @@
 """The exercises of the chapter on attention without learned numbers. Used from chapter 2 on."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -21,34 +19,6 @@ _WORDS = torch.tensor(
     ]
 )
 _LIKE_THE_CHAPTER = "six tokens of three numbers"  # so that an answer about the chapter's own words runs through
-
-
-def _attend(x: Tensor) -> Tensor:
-    return softmax(x @ x.mT) @ x
-
-
-def _naive_softmax(scores: Tensor, dim: int = -1) -> Tensor:
-    exponentials = torch.exp(scores)
-    return exponentials / exponentials.sum(dim, keepdim=True)
-
-
-def _softmax_over_everything(scores: Tensor) -> Tensor:
-    exponentials = torch.exp(scores - scores.max())
-    return exponentials / exponentials.sum()
-
-
-def _without_keepdim(scores: Tensor) -> list[Tensor]:
-    """Return the weights of three softmaxes in which the sum, the maximum or both have lost their axis.
-
-    Without a maximum it would be the softmax over the queries, since the scores are symmetric.
-    """
-    by_row, by_column = scores.amax(1, keepdim=True), scores.amax(1)
-    lost, kept = torch.exp(scores - by_column), torch.exp(scores - by_row)
-    return [kept / kept.sum(1), lost / lost.sum(1), lost / lost.sum(1, keepdim=True)]
-
-
-def _softmax_below_one_maximum(scores: Tensor) -> Tensor:
-    return _naive_softmax(scores - scores.max())
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
@@ -84,70 +54,24 @@ def _is_about_the_chapters_words(found, x, index):
     return any(_same(found, context) for context in [*contexts, *mixed])
 
 
-def _average_by(weigh):
-    return lambda x, index: weigh(x @ x[index]) @ x
-
-
 def _is_about_another_token(found, x, index):
-    return any(_same(found, context) for t, context in enumerate(_attend(x)) if t != index)
+    return any(_same(found, context) for t, context in enumerate(softmax(x @ x.mT) @ x) if t != index)
 
 
-def _without_itself(x, index):
+def _context_of(x, index):
     scores = x @ x[index]
-    scores[index] = -math.inf
-    return torch.softmax(scores, dim=-1) @ x
-
-
-def _of_six(x, index):
-    weights = softmax(torch.stack([x[i] @ x[index] for i in range(6)]))
-    return sum(weights[i] * x[i] for i in range(6))
-
-
-def _softmax_below_its_own_score(x, index):
-    scores = x @ x[index]
-    return _naive_softmax(scores - scores[index]) @ x
-
-
-def _averages_by_bare_exponentials(found, x, index):
-    if not found.isfinite().all():  # the exponentials of large scores say nothing
-        return None
-    scores = x @ x[index]
-    return any(_same(found, torch.exp(s) @ x) for s in (scores, scores - scores.max()))
+    exponentials = torch.exp(scores - scores.max())
+    weights = exponentials / exponentials.sum()
+    return weights @ x
 
 
 context_of = Exercise(
     name="context_of",
     trials=_tokens_and_an_index,
-    right=_average_by(softmax),
+    right=_context_of,
     result_names=("context",),
     chapter=2,
-    answers={
-        "weights forgotten": lambda x, index: x.mean(dim=0),
-        "no softmax": _average_by(lambda scores: scores),
-        "divided by the sum": _average_by(lambda scores: scores / scores.sum()),
-        "softmax over one number": lambda x, index: x.sum(dim=0),
-        "scaled": lambda x, index: softmax(x @ x[index] / x.size(-1) ** 0.5) @ x,
-        "itself left out": _without_itself,
-        "largest score only": lambda x, index: x[(x @ x[index]).argmax()],
-        "six tokens": _of_six,
-        "weights returned": lambda x, index: softmax(x @ x[index]),
-        "product the wrong way round": lambda x, index: x @ softmax(x @ x[index]),
-        "sum over the numbers": lambda x, index: softmax(x @ x[index]) * x.sum(dim=-1),
-        "all tokens at once": lambda x, index: _attend(x),
-        "softmax over the queries": lambda x, index: softmax(x @ x.T, dim=0)[index] @ x,
-        "softmax over everything": lambda x, index: _softmax_over_everything(x @ x.T)[index] @ x,
-        "softmax overflows": _average_by(_naive_softmax),
-        "its own score taken for the largest": _softmax_below_its_own_score,
-        "future left out": lambda x, index: softmax(x[: index + 1] @ x[index]) @ x[: index + 1],
-        "directions compared": lambda x, index: (
-            softmax((x / x.norm(dim=-1, keepdim=True)) @ (x[index] / x[index].norm())) @ x
-        ),
-    },
-    signs={
-        "notebook's variables": _is_about_the_chapters_words,
-        "another token": _is_about_another_token,
-        "not divided by the sum": _averages_by_bare_exponentials,
-    },
+    signs={"notebook's variables": _is_about_the_chapters_words, "another token": _is_about_another_token},
 )
 
 
@@ -197,20 +121,10 @@ def _tokens_and_a_temperature(draw):
     yield "float64", draw(3, 11, dtype=torch.float64), 2.5
 
 
-def _weigh(weigh):
-    return lambda x, temperature: weigh(x @ x.T, temperature)
-
-
 def _are_weights_of_the_chapters_words(found, x, temperature):
     scores = (_WORDS @ _WORDS.T).to(x)
     cold, hot = softmax(scores / temperature), softmax(scores * temperature)
     return any(_same(found, made) for made in (cold, hot, softmax(scores) / temperature))
-
-
-def _weighs_without_keepdim(found, x, temperature):
-    if not found.isfinite().all():  # when it is cold
-        return None
-    return any(_same(found, weights) for weights in _without_keepdim(x @ x.T / temperature))
 
 
 def _are_warmer(found, x, temperature):
@@ -225,33 +139,22 @@ def _are_warmer(found, x, temperature):
     return bool(used > 1.01 * temperature) and _same(found, softmax(scores / used))
 
 
+def _weights_at(x, temperature):
+    scores = x @ x.T / temperature
+    largest = scores.amax(-1, keepdim=True)
+    exponentials = torch.exp(scores - largest)
+    return exponentials / exponentials.sum(-1, keepdim=True)
+
+
 weights_at = Exercise(
     name="weights_at",
     trials=_tokens_and_a_temperature,
-    right=_weigh(lambda scores, temperature: softmax(scores / temperature)),
+    right=_weights_at,
     result_names=("weights",),
     chapter=2,
-    answers={
-        "temperature forgotten": _weigh(lambda scores, temperature: softmax(scores)),
-        "multiplied instead of divided": _weigh(lambda scores, temperature: softmax(scores * temperature)),
-        "root of the temperature": _weigh(lambda scores, temperature: softmax(scores / temperature**0.5)),
-        "scores cut to whole numbers": _weigh(lambda scores, temperature: softmax(scores // temperature)),
-        "temperature after the softmax": _weigh(lambda scores, temperature: softmax(scores) / temperature),
-        "temperature twice": lambda x, temperature: softmax((x / temperature) @ (x / temperature).T),
-        "softmax over the queries": _weigh(lambda scores, temperature: softmax(scores / temperature, dim=0)),
-        "softmax over everything": _weigh(lambda scores, temperature: _softmax_over_everything(scores / temperature)),
-        "softmax overflows": _weigh(lambda scores, temperature: _naive_softmax(scores / temperature)),
-        "one maximum for all": _weigh(lambda scores, temperature: _softmax_below_one_maximum(scores / temperature)),
-        "compares numbers instead of tokens": lambda x, temperature: softmax(x.T @ x / temperature),
-        "divided by the sum": _weigh(lambda scores, temperature: scores / scores.sum(dim=-1, keepdim=True)),
-        "no softmax": _weigh(lambda scores, temperature: scores / temperature),
-        "scaled": lambda x, temperature: softmax(x @ x.T / x.size(-1) ** 0.5 / temperature),
-        "context returned": lambda x, temperature: softmax(x @ x.T / temperature) @ x,
-    },
     signs={
         "temperature held above a bound": _are_warmer,
         "notebook's variables": _are_weights_of_the_chapters_words,
-        "keepdim forgotten": _weighs_without_keepdim,
     },
 )
 
@@ -278,19 +181,8 @@ def _scores_and_axes(draw):
 
 def _log_softmax(x, dim=-1):
     shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
-
-
-def _is_off_by_the_maximum(found, x, dim=-1):
-    if not found.isfinite().all():
-        return None
-    largest = x.amax(dim, keepdim=True)
-    return any(_same(found, _log_softmax(x, dim) + off) for off in (largest, -largest))
-
-
-def _sums_over_everything(found, x, dim=-1):
-    every_shift = x - x.max(), x - x.amax(dim, keepdim=True)
-    return any(_same(found, shifted - shifted.exp().sum().log()) for shifted in every_shift)
+    total = torch.exp(shifted).sum(dim, keepdim=True)
+    return shifted - torch.log(total)
 
 
 def _ends_at_a_floor(found, x, dim=-1):
@@ -298,11 +190,6 @@ def _ends_at_a_floor(found, x, dim=-1):
     floor = torch.exp(least)
     every_guard = weights + floor, weights.clamp(min=floor)
     return bool(least.isfinite() & (floor < 0.01)) and any(_same(found, guarded.log()) for guarded in every_guard)
-
-
-def _patched(x, dim=-1):
-    logarithms = torch.log(softmax(x, dim))
-    return torch.where(logarithms.isinf(), x - x.amax(dim, keepdim=True), logarithms)
 
 
 log_softmax = Exercise(
@@ -313,16 +200,5 @@ log_softmax = Exercise(
     gradients=True,
     excluded=("log_softmax", "logsumexp", "cross_entropy", "nll_loss"),
     chapter=2,
-    answers={
-        "logarithm of the softmax": lambda x, dim=-1: torch.log(softmax(x, dim)),
-        "softmax overflows": lambda x, dim=-1: torch.log(_naive_softmax(x, dim)),
-        "maximum comes with its place": lambda x, dim=-1: x - x.max(dim, keepdim=True),
-        "no logarithm": softmax,
-        "a patch where the weight underflows": _patched,
-    },
-    signs={
-        "small number added": _ends_at_a_floor,
-        "maximum subtracted once": _is_off_by_the_maximum,
-        "softmax over everything": _sums_over_everything,
-    },
+    signs={"small number added": _ends_at_a_floor},
 )
