@@ -2,7 +2,6 @@
 
 import math
 import numbers
-from itertools import permutations
 
 import torch
 import torch.nn.functional as F
@@ -62,92 +61,29 @@ def _guesses_and_targets(draw):
     yield "a single place", single, single.clamp(max=4)
 
 
-def _share(rows):
-    return rows.float().mean().item()
-
-
-def _right_rows(guesses, targets):
-    return ((guesses == targets) | (targets == 0)).all(dim=1)
-
-
-def _right_but_for_the_last(guesses, targets):
-    places = torch.arange(targets.size(1), device=targets.device)
-    compared = places < (targets != 0).sum(dim=1, keepdim=True) - 1
-    return ((guesses == targets) | ~compared).all(dim=1)
-
-
-def _right_at_the_end(guesses, targets):
-    last = (targets != 0).sum(dim=1, keepdim=True) - 1
-    return guesses.gather(1, last) == targets.gather(1, last)
-
-
-def _is_one_of(found, *numbers):
-    return any(math.isclose(found, number, rel_tol=1e-5) for number in numbers)
-
-
 def _number(answer, guesses, targets):
     found = answer(guesses, targets)
     found = found.item() if isinstance(found, Tensor) and found.numel() == 1 else found
     return float(found) if isinstance(found, numbers.Real) else found
 
 
-def _any_will_do(found, guesses, targets):
-    right, is_padding = guesses == targets, targets == 0
-    return _is_one_of(found, *(_share(table.any(dim=1)) for table in (right | is_padding, right & ~is_padding)))
-
-
-def _are_columns(found, guesses, targets):
-    right = guesses == targets
-    return _is_one_of(found, *(_share(table.all(dim=0)) for table in (right, right | (targets == 0))))
+def _exact_match(guesses, targets):
+    is_right = guesses == targets
+    is_padding = targets == 0
+    rows = (is_right | is_padding).all(dim=1)
+    return rows.float().mean().item()
 
 
 exact_match = Exercise(
     name="exact_match",
     trials=_guesses_and_targets,
-    right=lambda guesses, targets: _share(_right_rows(guesses, targets)),
+    right=_exact_match,
     result_names=("the share",),
     use=_number,
     chapter=1,
-    answers={
-        "end symbol not compared": lambda guesses, targets: _share(
-            ((guesses == targets) | (targets == 0) | (targets == 2)).all(dim=1)
-        ),
-        "characters counted": lambda guesses, targets: _share((guesses == targets)[targets != 0]),
-        "padding compared": lambda guesses, targets: _share((guesses == targets).all(dim=1)),
-        "padding of the guesses": lambda guesses, targets: _share(((guesses == targets) | (guesses == 0)).all(dim=1)),
-        "percentage": lambda guesses, targets: 100 * _share(_right_rows(guesses, targets)),
-        "one verdict for all": lambda guesses, targets: _right_rows(guesses, targets).all(),
-        "share of the wrong": lambda guesses, targets: 1 - _share(_right_rows(guesses, targets)),
-        "differences added up": lambda guesses, targets: _share(((guesses - targets) * (targets > 0)).sum(dim=1) == 0),
-        "last character only": lambda guesses, targets: _share(_right_at_the_end(guesses, targets)),
-        "first place not compared": lambda guesses, targets: _share(_right_rows(guesses[:, 1:], targets[:, 1:])),
-        "padded answers wrong": lambda guesses, targets: _share(((guesses == targets) & (targets != 0)).all(dim=1)),
-        "always 0": lambda guesses, targets: 0.0,
-        "as far as the shortest": lambda guesses, targets: _share(
-            (guesses == targets)[:, : (targets > 0).sum(dim=1).min()].all(dim=1)
-        ),
-        "as far as the first": lambda guesses, targets: _share(
-            (guesses == targets)[:, : (targets[0] > 0).sum()].all(dim=1)
-        ),
-        "count instead of share": lambda guesses, targets: _right_rows(guesses, targets).sum().item(),
-        "last place not compared": lambda guesses, targets: _share(_right_but_for_the_last(guesses, targets)),
-    },
     signs={
-        "small ids not compared": lambda found, guesses, targets: _is_one_of(
-            found, *(_share(((guesses == targets) | (targets <= least)).all(dim=1)) for least in (1, 2))
-        ),
-        "characters and padding counted": lambda found, guesses, targets: _is_one_of(
-            found, _share(guesses == targets), _share((guesses == targets) | (targets == 0))
-        ),
-        "any instead of all": _any_will_do,
-        "columns instead of rows": _are_columns,
         "verdicts instead of share": lambda found, guesses, targets: torch.equal(
-            found.bool(), _right_rows(guesses, targets)
-        ),
-        "divided by places": lambda found, guesses, targets: _is_one_of(
-            found * len(targets),
-            _right_rows(guesses, targets).sum() / targets.size(1) * len(targets),
-            _right_rows(guesses, targets).sum() / targets.size(1),
+            found.bool(), ((guesses == targets) | (targets == 0)).all(dim=1)
         ),
     },
 )
@@ -166,57 +102,19 @@ def _targets_and_lengths(draw):
     yield "wider than the longest text", F.pad(3 + draw.ints(3, 2, high=9), (0, 3)), 2 + draw.ints(3, high=1)
 
 
-def _read(ids):
-    return F.pad(ids, (1, 0), value=1)
-
-
-def _write(ids, lengths):
-    return F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 2)
+def _shift_targets(ids, lengths):
+    read = F.pad(ids, (1, 0), value=1)
+    padded = F.pad(ids, (0, 1))
+    write = padded.scatter(1, lengths[:, None], 2)
+    return read, write
 
 
 shift_targets = Exercise(
     name="shift_targets",
     trials=_targets_and_lengths,
-    right=lambda ids, lengths: (_read(ids), _write(ids, lengths)),
+    right=_shift_targets,
     result_names=("read", "write"),
     chapter=1,
-    answers={
-        "not shifted": lambda ids, lengths: (_write(ids, lengths), _write(ids, lengths)),
-        "no beginning": lambda ids, lengths: (F.pad(ids, (0, 1)), _write(ids, lengths)),
-        "padding for the beginning": lambda ids, lengths: (F.pad(ids, (1, 0)), _write(ids, lengths)),
-        "end one too late": lambda ids, lengths: (_read(ids), _write(ids, (lengths + 1).clamp(max=ids.size(1)))),
-        "a full row forgotten": lambda ids, lengths: (_read(ids), _write(ids, (ids == 0).int().argmax(dim=1))),
-        "the same for both": lambda ids, lengths: (_read(ids), _read(ids)),
-        "end behind the padding": lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1), value=2)),
-        "no end": lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1))),
-        "read and write swapped": lambda ids, lengths: (_write(ids, lengths), _read(ids)),
-        "end in both": lambda ids, lengths: (_read(_write(ids, lengths))[:, :-1], _write(ids, lengths)),
-        "beginning and end swapped": lambda ids, lengths: (
-            F.pad(ids, (1, 0), value=2),
-            F.pad(ids, (0, 1)).scatter(1, lengths[:, None], 1),
-        ),
-        "end over the last character": lambda ids, lengths: (
-            _read(ids),
-            F.pad(ids, (0, 1)).scatter(1, lengths[:, None] - 1, 2),
-        ),
-        "every end in every row": lambda ids, lengths: (_read(ids), F.pad(ids, (0, 1)).index_fill(1, lengths, 2)),
-        "ends for padding": lambda ids, lengths: (
-            _read(ids),
-            F.pad(ids, (0, 1)).masked_fill(F.pad(ids, (0, 1)) == 0, 2),
-        ),
-        "beginning in both": lambda ids, lengths: (_read(ids), _read(ids).scatter(1, lengths[:, None], 2)),
-        "one tensor for both": lambda ids, lengths: (_read(_write(ids, lengths)),) * 2,
-        "beginning over the first character": lambda ids, lengths: (
-            F.pad(ids, (0, 1)).index_fill(1, torch.zeros_like(lengths[:1]), 1),
-            _write(ids, lengths),
-        ),
-        "cut instead of widened": lambda ids, lengths: (ids[:, :-1], ids[:, 1:]),
-        "cut to the longest text": lambda ids, lengths: (
-            _read(ids)[:, : int(lengths.max()) + 1],
-            _write(ids, lengths)[:, : int(lengths.max()) + 1],
-        ),
-        "last character lost": lambda ids, lengths: (_read(ids)[:, :-1], _write(ids, lengths)[:, :-1]),
-    },
 )
 
 
@@ -244,10 +142,6 @@ def _looks(draw):
     yield "scores far below 0", query.abs(), keys.abs(), values, -99 * score_weight.abs(), mask(3, 7)
 
 
-def _additive_scores(query, keys, score_weight):
-    return torch.tanh(query[:, None] + keys) @ score_weight
-
-
 def _look(query, keys, values, score_weight, mask):
     scores = torch.tanh(query[:, None] + keys) @ score_weight  # (B, S)
     weights = softmax(scores.masked_fill(~mask, -math.inf))
@@ -268,7 +162,7 @@ def _show_weights_that_are_not_0(answer, query, keys, values, score_weight, mask
 
 def _looks_at_what_is_hidden(found, query, keys, values, score_weight, mask):
     """Return whether the weights belong to the hidden positions. Rows without any may be NaN or uniform."""
-    scores = _additive_scores(query, keys, score_weight)
+    scores = torch.tanh(query[:, None] + keys) @ score_weight
     wanted = softmax(scores.masked_fill(mask, -math.inf))
     wanted = wanted.masked_fill((wanted > 0) & (wanted < 0.001), 0.001)  # as in what is compared
     weights, hides = found[1].nan_to_num(), ~mask.all(dim=1)
@@ -326,39 +220,4 @@ def _gru(x, h, W, U, b, c):
     return z * h + (1 - z) * n
 
 
-def _read_by_turns(x, h, W, U, b, c):
-    """Take every third row for the same gate."""
-    by_turns = [t.unflatten(0, (-1, 3)).transpose(0, 1).flatten(0, 1) for t in (W, U, b, c)]
-    return torch.gru_cell(x, h, *by_turns)
-
-
-def _cut_by_the_input(x, h, W, U, b, c):
-    D, of_x, of_h = x.size(-1), x @ W.T + b, h @ U.T + c
-    r = torch.sigmoid(of_x[:, :D] + of_h[:, :D])
-    z = torch.sigmoid(of_x[:, D : 2 * D] + of_h[:, D : 2 * D])
-    n = torch.tanh(of_x[:, 2 * D :] + r * of_h[:, 2 * D :])
-    return z * h + (1 - z) * n
-
-
-def _reads_blocks_in_another_order(found, x, h, *tables):
-    for order in permutations(range(3)):
-        moved = [torch.cat([table.chunk(3)[i] for i in order]) for table in tables]
-        if order[2] != 2 and torch.allclose(found, torch.gru_cell(x, h, *moved), rtol=1e-4, atol=1e-5):
-            return True
-    return False
-
-
-gru_step = Exercise(
-    name="gru_step",
-    trials=_steps,
-    right=_gru,
-    in_parts=True,
-    chapter=1,
-    answers={
-        "blocks by turns": _read_by_turns,
-        "cut by the width of the input": _cut_by_the_input,
-    },
-    signs={
-        "blocks in another order": _reads_blocks_in_another_order,
-    },
-)
+gru_step = Exercise(name="gru_step", trials=_steps, right=_gru, in_parts=True, chapter=1)
