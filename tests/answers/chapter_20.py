@@ -69,12 +69,14 @@ def simulate_ring(q, k, v, positions):
     return outs
 
 
-def _ring(q, k, v, mask_of, steps):
+def _ring(q, k, v, mask_of, skips=lambda rank, owner: False):
     outs, count = [], len(q)
     for rank in range(count):
         found = None
-        for step in steps(count):
+        for step in range(count):
             owner = (rank - step) % count
+            if skips(rank, owner):
+                continue
             part = attend_block(q[rank], k[owner], v[owner], mask_of(rank, owner))
             found = part if found is None else merge_blocks(found, part)
         outs.append(found[0])
@@ -83,18 +85,10 @@ def _ring(q, k, v, mask_of, steps):
 
 @unnamed("blocks skipped by their ends")
 def simulate_ring(q, k, v, positions):
-    outs = []
-    for rank in range(len(q)):
-        found = None
-        for step in range(len(q)):
-            owner = (rank - step) % len(q)
-            if positions[owner][0] > positions[rank][-1]:
-                continue
-            mask = positions[owner] <= positions[rank][:, None]
-            part = attend_block(q[rank], k[owner], v[owner], mask)
-            found = part if found is None else merge_blocks(found, part)
-        outs.append(found[0])
-    return torch.stack(outs)
+    def mask(r, o):
+        return positions[o] <= positions[r][:, None]
+
+    return _ring(q, k, v, mask, lambda r, o: positions[o][0] > positions[r][-1])
 
 
 @wrong("right at one end only")
@@ -103,7 +97,7 @@ def simulate_ring(q, k, v, positions):
         past = positions[o][-1] <= positions[r][0] and o != r
         return None if past else positions[o] <= positions[r][:, None]
 
-    return _ring(q, k, v, mask, range)
+    return _ring(q, k, v, mask)
 
 
 @wrong("nan in some places")
@@ -198,11 +192,3 @@ def shard_loss(logits, targets, counts):
         * len(counts)
         / counts.sum()
     )
-
-
-@wrong("the whole table")
-def simulate_ring(q, k, v, positions):
-    place = positions.flatten()
-    mask = place <= place[:, None]
-    out, _ = attend_block(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask)
-    return out.unflatten(0, positions.shape)

@@ -3,6 +3,7 @@
 import torch
 
 from answers import right, unnamed, wrong
+from attn_course.exercises.engine.mutants import Edited
 
 # -- induction_score ----------------------------------------------------------------------------------
 
@@ -100,23 +101,6 @@ def ablate_heads(x, num_heads, heads, mask):
     return new
 
 
-def identity_like(weights):
-    return torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device)
-
-
-def multiplied(maps):
-    """(L, B, T, T): the products of the first one, two, … of them, later ones on the left."""
-    after = [maps[0]]
-    for one in maps[1:]:
-        after.append(one @ after[-1])
-    return torch.stack(after)
-
-
-def mixed(maps, residual):
-    part = residual[:, None, None, None]
-    return part * identity_like(maps) + (1 - part) * maps
-
-
 # -- hide_copy ----------------------------------------------------------------------------------------
 
 
@@ -132,6 +116,47 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # two places in ord
     return ids, (column >= second) & (column < second + block - 1)
 
 
+# What a learner changes in the answer above.
+COPY = "ids.scatter(1, second + inside, ids.gather(1, first + inside))"
+KNOWN = "(column >= second) & (column < second + block - 1)"
+BEGIN, FIND = "    ids = torch.randint", "    places = "
+EDITS = {
+    "one distance": {"places[:, 1:] + block": "places[:, :1] + block"},
+    "few distances": {"places[:, 1:] + block": "places[:, :1] + block + (places.diff() > 0)"},
+    "one layer learns it": {  # a token mostly leads to the next number
+        FIND: "    jumps = torch.rand(num_strings, length, generator=rng) < 0.25\n"
+        "    for t in range(1, length):\n"
+        "        ids[:, t] = torch.where(jumps[:, t], ids[:, t], (ids[:, t - 1] + 1) % vocab_size)\n" + FIND
+    },
+    "one stretch for all": {
+        COPY: "ids.scatter(1, first + inside, ids[:1, :block].repeat(num_strings, 1))\n    ids = " + COPY
+    },
+    "not random": {  # zeros around the two stretches
+        COPY: "torch.zeros_like(ids).scatter(1, first + inside, ids.gather(1, first + inside) % (vocab_size - 1) + 1)\n"
+        f"    ids = {COPY}"
+    },
+    "numbers left out": {"randint(vocab_size,": "randint(vocab_size - 1,"},
+    "the same strings every time": {BEGIN: "    rng = torch.Generator().manual_seed(0)\n" + BEGIN},
+    "not drawn from rng": {"length), generator=rng)": "length))", "2), generator=rng)": "2))"},
+    "rng begins again": {BEGIN: "    rng = torch.Generator().manual_seed(rng.initial_seed())\n" + BEGIN},
+    "copy too long": {"torch.arange(block)": "torch.arange(block + 1)", "2 * block + 1": "2 * block"},
+    "no copy": {"ids.gather(1, first + inside)": "ids.gather(1, first + inside.flip(0))"},  # written backwards
+    "copy too short": {"torch.arange(block)": "torch.arange(block - 1)"},
+    "overlap": {
+        "places[:, 1:] + block": "places[:, 1:] + block - 1",
+        f"    ids = {COPY}": "    for i in inside:\n        ids = ids.scatter(1, second + i, ids.gather(1, first + i))",
+    },
+    "nothing known": {KNOWN: "torch.zeros_like(ids, dtype=torch.bool)"},
+    "last token known": {"block - 1)": "block)"},
+    "the tokens themselves": {KNOWN: "(column > second) & (column < second + block)"},
+    "one place too early": {KNOWN: "(column > second - 2) & (column < second + block - 2)"},
+    "first stretch known": {KNOWN: "(column >= first) & (column < first + block - 1)"},
+    "known elsewhere": {KNOWN: f"{KNOWN} | (column >= first) & (column < first + block - 1)"},  # both stretches
+}
+for mistake, edits in EDITS.items():
+    wrong(mistake)(Edited(hide_copy, edits).answer)
+
+
 @right
 def hide_copy(num_strings, block, length, vocab_size, rng):  # string by string, the second place first
     rows, marks = [], []
@@ -143,192 +168,3 @@ def hide_copy(num_strings, block, length, vocab_size, rng):  # string by string,
         rows.append(row)
         marks.append([second <= t < second + block - 1 for t in range(length)])
     return torch.tensor(rows), torch.tensor(marks)
-
-
-@wrong("copy too short")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    known = torch.zeros_like(ids, dtype=torch.bool)
-    for row, is_known in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, (), generator=rng))
-        second = int(torch.randint(first + block, length - block + 1, (), generator=rng))
-        row[second : second + block - 1] = row[first : first + block - 1]
-        is_known[second : second + block - 1] = True
-    return ids, known
-
-
-def with_copies(num_strings, block, length, vocab_size, rng, *, first=None, second=None, until=None, ids=None):
-    """Strings with a copy; where the two begin, and how many of its tokens are marked, may be given."""
-    if ids is None:
-        ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
-    first = places[:, :1] if first is None else first
-    second = places[:, 1:] + block if second is None else second
-    inside = torch.arange(block)
-    ids = ids.scatter(1, second + inside, ids.gather(1, first + inside))
-    column = torch.arange(length)
-    return ids, (column >= second) & (column < second + (block - 1 if until is None else until)), first, second
-
-
-@wrong("one distance")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    first = torch.randint(length - 2 * block + 1, (num_strings, 1), generator=rng)
-    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=first + block)[:2]
-
-
-@wrong("few distances")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    first = torch.zeros(num_strings, 1, dtype=torch.int64)
-    distance = block + torch.randint(2, (num_strings, 1), generator=rng)
-    distance = distance.clamp(max=length - block)
-    return with_copies(num_strings, block, length, vocab_size, rng, first=first, second=distance)[:2]
-
-
-@wrong("one layer learns it")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # a token mostly leads to the next number
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    jumps = torch.rand(num_strings, length, generator=rng) < 0.25
-    for t in range(1, length):
-        ids[:, t] = torch.where(jumps[:, t], ids[:, t], (ids[:, t - 1] + 1) % vocab_size)
-    return with_copies(num_strings, block, length, vocab_size, rng, ids=ids)[:2]
-
-
-@wrong("rng begins again")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    own = torch.Generator().manual_seed(rng.initial_seed())
-    return with_copies(num_strings, block, length, vocab_size, own)[:2]
-
-
-@wrong("copy too long")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    for row, mark in zip(ids, known, strict=True):
-        first = int(torch.randint(max(length - 2 * block, 1), (), generator=rng))
-        second = int(torch.randint(first + block, max(length - block, first + block + 1), (), generator=rng))
-        for j in range(block + 1):
-            if second + j < length:
-                row[second + j] = row[first + j]
-        mark[second : second + block - 1] = True
-    return ids, known
-
-
-@wrong("one stretch for all")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    stretch = torch.randint(vocab_size, (block,), generator=rng)
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    for row, mark in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
-        second = int(torch.randint(first + block, length - block + 1, (1,), generator=rng))
-        row[first : first + block] = stretch
-        row[second : second + block] = stretch
-        mark[second : second + block - 1] = True
-    return ids, known
-
-
-@wrong("not random")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # zeros around the two stretches
-    ids = torch.zeros(num_strings, length, dtype=torch.int64)
-    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
-    stretch = torch.randint(1, vocab_size, (num_strings, block), generator=rng)
-    first, second = places[:, :1], places[:, 1:] + block
-    for start in (first, second):
-        ids = ids.scatter(1, start + torch.arange(block), stretch)
-    column = torch.arange(length)
-    return ids, (column >= second) & (column < second + block - 1)
-
-
-@wrong("the same strings every time")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    own = torch.Generator().manual_seed(0)
-    return with_copies(num_strings, block, length, vocab_size, own)[:2]
-
-
-@wrong("no copy")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # the second stretch is written backwards
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    places = torch.randint(length - 2 * block + 1, (num_strings, 2), generator=rng).sort(dim=1).values
-    first, second = places[:, :1], places[:, 1:] + block
-    inside = torch.arange(block)
-    ids = ids.scatter(1, second + inside, ids.gather(1, first + inside.flip(0)))
-    column = torch.arange(length)
-    return ids, (column >= second) & (column < second + block - 1)
-
-
-@wrong("overlap")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length), generator=rng)
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    for row, mark in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
-        second = first + int(torch.randint(1, length - block - first + 1, (1,), generator=rng))
-        for i in range(block):
-            row[second + i] = row[first + i]
-        mark[second : second + block - 1] = True
-    return ids, known
-
-
-@wrong("nothing known")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
-    return ids, torch.zeros_like(known)
-
-
-@wrong("last token known")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    return with_copies(num_strings, block, length, vocab_size, rng, until=block)[:2]
-
-
-@wrong("the tokens themselves")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
-    return ids, known.roll(1, dims=1)
-
-
-@wrong("one place too early")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids, known, *_ = with_copies(num_strings, block, length, vocab_size, rng)
-    return ids, known.roll(-1, dims=1)
-
-
-@wrong("first stretch known")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids, _, first, _ = with_copies(num_strings, block, length, vocab_size, rng)
-    column = torch.arange(length)
-    return ids, (column >= first) & (column < first + block - 1)
-
-
-@wrong("known elsewhere")
-def hide_copy(num_strings, block, length, vocab_size, rng):  # both stretches
-    ids, known, first, _ = with_copies(num_strings, block, length, vocab_size, rng)
-    column = torch.arange(length)
-    return ids, known | (column >= first) & (column < first + block - 1)
-
-
-@wrong("not drawn from rng")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    ids = torch.randint(vocab_size, (num_strings, length))
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    for row, is_known in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, ()))
-        second = int(torch.randint(first + block, length - block + 1, ()))
-        row[second : second + block] = row[first : first + block].clone()
-        is_known[second : second + block - 1] = True
-    return ids, known
-
-
-def _copied(num_strings, block, length, num_words, num_known, rng):
-    ids = torch.randint(num_words, (num_strings, length), generator=rng)
-    known = torch.zeros(num_strings, length, dtype=torch.bool)
-    for row, is_known in zip(ids, known, strict=True):
-        first = int(torch.randint(length - 2 * block + 1, (1,), generator=rng))
-        second = int(torch.randint(first + block, length - block + 1, (1,), generator=rng))
-        row[second : second + block] = row[first : first + block].clone()
-        is_known[second : second + num_known] = True
-    return ids, known
-
-
-@wrong("numbers left out")
-def hide_copy(num_strings, block, length, vocab_size, rng):
-    return _copied(num_strings, block, length, vocab_size - 1, block - 1, rng)

@@ -11,8 +11,6 @@ from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 from attn_course.exercises.engine.runner import AnswerError
-from attn_course.functional.attention import attention
-from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.tiled import attend_block, merge_blocks
 
 # ---------------------------------------------------------------- the zigzag
@@ -37,12 +35,6 @@ def _zigzag(num_positions, num_ranks, rank):
     return torch.cat([first, second])
 
 
-def _there_and_back(num_positions, num_ranks, rank):
-    t = torch.arange(num_positions)
-    place = t % (2 * num_ranks)
-    return t[torch.minimum(place, 2 * num_ranks - 1 - place) == rank]
-
-
 def _whole_numbers(answer, num_positions, num_ranks, rank):
     found = on_the_cpu(answer(num_positions, num_ranks, rank))
     return found.long() if isinstance(found, Tensor) and found.dtype in (torch.int16, torch.int32) else found
@@ -56,15 +48,6 @@ zigzag_shard = Exercise(
     result_names=("the positions",),
     seeds=(0,),
     chapter=20,
-    answers={
-        "one stretch": lambda num_positions, num_ranks, rank: contiguous_positions(num_positions, num_ranks)[rank],
-        "dealt out in turn": lambda num_positions, num_ranks, rank: torch.arange(rank, num_positions, num_ranks),
-        "all ranks": lambda num_positions, num_ranks, rank: zigzag_positions(num_positions, num_ranks),
-        "single positions there and back": _there_and_back,
-        "truth values for positions": lambda num_positions, num_ranks, rank: torch.isin(
-            torch.arange(num_positions), _zigzag(num_positions, num_ranks, rank)
-        ),
-    },
 )
 
 
@@ -102,33 +85,6 @@ def _ring(q, k, v, positions):
     return torch.stack(outs)
 
 
-def _found_by_block(how):
-    """Return an answer that combines the outputs of all blocks (P, N, Dv) of a rank with ``how``."""
-
-    def answer(q, k, v, positions):
-        outs = []
-        for rank in range(q.size(0)):
-            masks = positions[:, None, :] <= positions[rank][:, None]
-            outs.append(how(torch.stack([attend_block(q[rank], *block)[0] for block in zip(k, v, masks, strict=True)])))
-        return torch.stack(outs)
-
-    return answer
-
-
-def _by_order_of_ranks(q, k, v, positions):
-    """Hide later ranks, show earlier ranks, and use a triangle for the own block."""
-    num_ranks, length = q.shape[:2]
-    seen = make_causal_mask(num_ranks * length, device=q.device)
-    whole = attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), seen)[0]
-    return whole.unflatten(0, (num_ranks, length))
-
-
-def _everything_at_once(q, k, v, positions):
-    place = positions.flatten()
-    found = attention(*(x.flatten(0, 1) for x in (q, k, v)), place <= place[:, None])[0]
-    return found.unflatten(0, positions.shape)
-
-
 def _by_blocks(answer, q, k, v, positions):
     """Return the outputs, and whether a tensor is as large as the table of all scores."""
     out, largest = largest_tensor(lambda: answer(q, k, v, positions))
@@ -146,12 +102,6 @@ simulate_ring = Exercise(
     use=_by_blocks,
     result_names=("out", "whether a tensor has (P · N)² numbers"),
     chapter=20,
-    answers={
-        "the whole table": _everything_at_once,
-        "ranks taken for the order of the text": _by_order_of_ranks,
-        "outputs averaged": _found_by_block(lambda outs: outs.mean(0)),
-        "outputs added": _found_by_block(lambda outs: outs.sum(0)),
-    },
 )
 
 
@@ -240,10 +190,4 @@ shard_loss = Exercise(
     result_names=("the loss",),
     gradients=True,
     chapter=20,
-    answers={
-        "mean of means": lambda logits, targets, counts: F.cross_entropy(logits.mT, targets),
-        "nan without targets": lambda logits, targets, counts: (
-            F.cross_entropy(logits.mT, targets) * (targets != -100).sum() / counts.sum() * len(counts)
-        ),
-    },
 )

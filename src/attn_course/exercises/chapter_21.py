@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.exercise import Exercise
+from attn_course.exercises.engine.mistakes import page_of, read_mistakes
 from attn_course.exercises.engine.runner import AnswerError
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 
@@ -45,10 +46,6 @@ induction_score = Exercise(
     trials=_looks,
     right=_induction,
     chapter=21,
-    answers={
-        "one number for all heads": lambda weights, ids: _induction(weights, ids).mean(),
-        "first text only": lambda weights, ids: _induction(weights[:1], ids[:1]),
-    },
 )
 
 
@@ -95,31 +92,12 @@ def _as_new(answer, x, num_heads, heads, mask):
     return found
 
 
-def _heads_as_columns(x, num_heads, heads, mask):
-    new = x.clone()
-    new[..., heads] = x[mask].mean(0)[heads]
-    return new
-
-
-def _others(num_heads, heads):
-    return [head for head in range(num_heads) if head not in heads]
-
-
 ablate_heads = Exercise(
     name="ablate_heads",
     trials=_padded,
     right=_ablate,
     use=_as_new,
     chapter=21,
-    answers={
-        "heads taken for columns": _heads_as_columns,
-        "the other heads": lambda x, num_heads, heads, mask: _ablate(x, num_heads, _others(num_heads, heads), mask),
-        "all heads replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, list(range(num_heads)), mask),
-        "first head only": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads[:1], mask),
-        "padding not replaced": lambda x, num_heads, heads, mask: _ablate(x, num_heads, heads, mask).where(
-            mask[..., None], x
-        ),
-    },
 )
 
 
@@ -299,28 +277,5 @@ hide_copy = Exercise(
     accepts=lambda found, *sizes: found == "",
     seeds=(0,),
     chapter=21,
-    signs={
-        name: _shows(name)
-        for name in (
-            "one distance",
-            "few distances",
-            "one layer learns it",
-            "one stretch for all",
-            "not random",
-            "numbers left out",
-            "the same strings every time",
-            "not drawn from rng",
-            "rng begins again",
-            "copy too long",
-            "no copy",
-            "copy too short",
-            "overlap",
-            "nothing known",
-            "last token known",
-            "the tokens themselves",
-            "one place too early",
-            "first stretch known",
-            "known elsewhere",
-        )
-    },
+    signs={line.name: _shows(line.name) for line in read_mistakes(page_of(21))["hide_copy"]},
 )
