@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from answers import right, unnamed, wrong
-from attn_course import attention, make_causal_mask
+from attn_course import attention
 
 # -- join_blocks -----------------------------------------------------------------------------------
 
@@ -172,23 +172,30 @@ def attend_in_blocks(q, k, v, block_size):
     return out
 
 
-def _running(q, k, v, block_size, *, mask=None, start=-math.inf, scale=None, width=None):
-    """A right loop, but for what is handed over."""
+def _safe(largest):
+    return torch.where(largest.isinf(), 0.0, largest)
+
+
+def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf, subtracts=True):
+    """The mixed values and the sums that they are to be divided by."""
     T, S = q.size(-2), k.size(-2)
-    newest = torch.arange(S - T, S, device=q.device)[:, None]
-    largest = torch.full_like(q[..., :1], start)
-    total, mixed = 0 * q[..., :1], torch.zeros(*q.shape[:-1], width or v.size(-1)).to(q)
-    for first in range(0, S, block_size):
-        block = slice(first, first + block_size)
-        scores = q @ k[..., block, :].mT * (scale or q.size(-1) ** -0.5)
-        keys = torch.arange(S, device=q.device)[block]
-        seen = keys <= newest if mask is None else mask[:, block].to(q.device)
-        scores = torch.where(seen, scores, -math.inf)
-        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
-        old, powers = torch.exp(largest - _safe(new)), torch.exp(scores - _safe(new))
-        total, mixed = old * total + powers.sum(-1, keepdim=True), old * mixed + powers @ v[..., block, :]
+    t = torch.arange(T, device=q.device)[:, None] + S - T
+    largest = q.new_full((*q.shape[:-1], 1), lowest)
+    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
+    for start in range(0, S, block_size):
+        keys, values = (x[..., start : start + block_size, :] for x in (k, v))
+        s = torch.arange(start, start + keys.size(-2), device=q.device)
+        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
+        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True)) if subtracts else torch.zeros_like(largest)
+        old, powers = (largest - _safe(new)).exp(), (scores - _safe(new)).exp()
+        total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
         largest = new
-    return mixed / torch.where(total == 0, 1.0, total)
+    return mixed, total
+
+
+def _running(q, k, v, block_size, **changed):
+    mixed, total = loop_over_blocks(q, k, v, block_size, **changed)
+    return mixed / total.masked_fill(total == 0, 1.0)
 
 
 @right
@@ -212,52 +219,20 @@ def attend_in_blocks(q, k, v, block_size):  # 0/0 in the row that where() leaves
     return torch.where(total == 0, 0.0, mixed / total)
 
 
-def _learners_loop(q, k, v, block_size, step, finish=None):
-    """Run ``step`` on each block; the state is (largest, total, mixed)."""
-    T, S = q.size(-2), k.size(-2)
-    mask = make_causal_mask(T, S, device=q.device)
-    largest = torch.full((*q.shape[:-1], 1), -math.inf, dtype=q.dtype, device=q.device)
-    state = largest, torch.zeros_like(largest), torch.zeros(*q.shape[:-1], v.size(-1)).to(q)
-    for start in range(0, S, block_size):
-        scores = q @ k[..., start : start + block_size, :].mT / math.sqrt(q.size(-1))
-        scores = scores.masked_fill(~mask[:, start : start + block_size], -math.inf)
-        state = step(state, scores, v[..., start : start + block_size, :])
-    _, total, mixed = state
-    return finish(total, mixed) if finish else torch.nan_to_num(mixed / total, nan=0.0)
-
-
-def _safe(largest):
-    return torch.where(largest.isinf(), 0.0, largest)
-
-
 @wrong("no maximum")
 def attend_in_blocks(q, k, v, block_size):
-    def step(state, scores, values):
-        powers = scores.exp()
-        return state[0], state[1] + powers.sum(-1, keepdim=True), state[2] + powers @ values
-
-    def finish(total, mixed):
-        return mixed / torch.where(total == 0, 1.0, total)
-
-    return _learners_loop(q, k, v, block_size, step, finish)
-
-
-def _with_blocks_chosen(q, k, v, block_size, choose, hide=True):
-    T, S = q.size(-2), k.size(-2)
-    mask = torch.zeros(T, S, dtype=torch.bool, device=q.device)
-    for t in range(T):
-        for start in range(0, S, block_size):
-            end = start + block_size
-            if choose(start, end, t + S - T):
-                mask[t, start:end] = True
-                if hide:
-                    mask[t, max(0, t + S - T + 1) :] = False
-    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
+    return _running(q, k, v, block_size, subtracts=False)
 
 
 @wrong("diagonal block skipped")
 def attend_in_blocks(q, k, v, block_size):
-    return _with_blocks_chosen(q, k, v, block_size, lambda start, end, t: end <= t + 1)
+    T, S = q.size(-2), k.size(-2)
+    mask = torch.zeros(T, S, dtype=torch.bool, device=q.device)
+    for t in range(T):
+        for end in range(block_size, S + block_size, block_size):
+            if end <= t + S - T + 1:
+                mask[t, end - block_size : end] = True
+    return attention(q, k, v, mask.expand(*q.shape[:-1], S))[0]
 
 
 @wrong("block's own positions")
@@ -307,24 +282,6 @@ def attend_in_blocks(q, k, v, block_size):
     return torch.cat(outs, dim=-2)
 
 
-def loop_over_blocks(q, k, v, block_size, *, lowest=-math.inf):
-    """The mixed values and the sums that they are to be divided by."""
-    T, S = q.size(-2), k.size(-2)
-    t = torch.arange(T, device=q.device)[:, None] + S - T
-    largest = q.new_full((*q.shape[:-1], 1), lowest)
-    total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
-    for start in range(0, S, block_size):
-        keys, values = (x[..., start : start + block_size, :] for x in (k, v))
-        s = torch.arange(start, start + keys.size(-2), device=q.device)
-        scores = (q @ keys.mT / math.sqrt(q.size(-1))).masked_fill(s > t, -math.inf)
-        new = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
-        base = new.masked_fill(new == -math.inf, 0.0)
-        old, powers = (largest - base).exp(), (scores - base).exp()
-        total, mixed = total * old + powers.sum(dim=-1, keepdim=True), mixed * old + powers @ values
-        largest = new
-    return mixed, total
-
-
 @unnamed("block longer than the text")
 def attend_in_blocks(q, k, v, block_size):
     out = _running(q, k, v, block_size)
@@ -340,8 +297,7 @@ def attend_in_blocks(q, k, v, block_size):
 @unnamed("axes of a view merged")
 def attend_in_blocks(q, k, v, block_size):
     asks, keys, values = (x.view(-1, *x.shape[-2:]) for x in (q, k, v))
-    mixed, total = loop_over_blocks(asks, keys, values, block_size)
-    return (mixed / total.masked_fill(total == 0, 1.0)).view(*q.shape[:-1], -1)
+    return _running(asks, keys, values, block_size).view(*q.shape[:-1], -1)
 
 
 # -- bytes_moved ------------------------------------------------------------------------------------

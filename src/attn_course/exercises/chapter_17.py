@@ -1,5 +1,6 @@
 """The exercises of the chapter on attention in linear memory. Used from chapter 17 on."""
 
+import functools
 import math
 
 import torch
@@ -8,8 +9,6 @@ from attn_course.exercises.engine.convert_output import where
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
 from attn_course.exercises.engine.mutants import Edited
-from attn_course.functional.attention import attention
-from attn_course.functional.masks import make_causal_mask
 
 # ---------------------------------------------------------------- merge two blocks
 
@@ -74,33 +73,10 @@ def _no_edge(largest_1, total_1, mixed_1, largest_2, total_2, mixed_2):
     return all(bool((largest.abs() < 80).all()) for largest in (largest_1, largest_2))
 
 
-def _merged(edits):
-    """Recognise blocks that were merged with these edits, for inputs without large or hidden scores."""
-    edited = Edited(_join, edits)
-    return where(_no_edge, lambda *blocks: _merge_in_tuples(edited, *blocks))
-
-
-def _divided_after(*blocks):
-    largest, total, mixed = _merge_in_tuples(_join, *blocks)
-    return largest, total, mixed / total
-
-
-def _divided_before(*blocks):
-    averages = [*blocks[:2], blocks[2] / blocks[1], *blocks[3:5], blocks[5] / blocks[4]]
-    return _merge_in_tuples(_join, *averages)
-
-
-def _with_sums_in_the_mixes(*blocks):
-    largest, total, _ = _merge_in_tuples(_join, *blocks)
-    weighed = [*blocks[:2], blocks[1] * blocks[2], *blocks[3:5], blocks[4] * blocks[5]]
-    return largest, total, _merge_in_tuples(_join, *weighed)[2]
-
-
-def _one_query_decides(first, second):
-    for one, other in ((first, second), (second, first)):
-        if (one[0] == -math.inf).any():
-            return other
-    return _join(first, second)
+def _merged(*edits):
+    """Recognise blocks that were merged with one of these edits, for inputs without large or hidden scores."""
+    answers = [Edited(_join, edit) for edit in edits]
+    return where(_no_edge, *(functools.partial(_merge_in_tuples, answer) for answer in answers))
 
 
 join_blocks = Exercise(
@@ -110,21 +86,23 @@ join_blocks = Exercise(
     use=_merge_in_tuples,
     result_names=("maximum", "total", "weighted_sum"),
     chapter=17,
-    answers={
-        "one query decides for all": _one_query_decides,
-    },
     signs={
         "factor upside down": _merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
         "smaller maximum": _merged({"maximum": "minimum"}),
         "counted from 0": _merged({"first[0] - base": "first[0]", "second[0] - base": "second[0]"}),
-        "divided too early": where(_no_edge, _divided_after, _divided_before),
+        "divided too early": _merged(
+            {"total, mixed\n": "total, mixed / total\n"},
+            {"* first[2]": "* first[2] / first[1]", "* second[2]": "* second[2] / second[1]"},
+        ),
         "overflow on the way": lambda found, *blocks: (
             None
             if any((largest == -math.inf).any() for largest in blocks[::3])
             else not _no_edge(*blocks) and not (found[1].isfinite().all() and found[2].isfinite().all())
         ),
         "logarithm of a sum as the maximum": _merged({"maximum": "logaddexp"}),
-        "sum multiplied into the mix": where(_no_edge, _with_sums_in_the_mixes),
+        "sum multiplied into the mix": _merged(
+            {"* first[2]": "* first[1] * first[2]", "* second[2]": "* second[1] * second[2]"}
+        ),
         "blocks averaged": _merged({"total, mixed\n": "total / 2, mixed / 2\n"}),
     },
 )
@@ -153,36 +131,17 @@ def _causal_inputs(draw):
     yield "scores far below 0", torch.full_like(low, -200.0), low, draw(4, 2), 3
 
 
-def _whole(q, k, v, visible):
-    """Return attention with the mask ``visible``, a table (T, S)."""
-    return attention(q, k, v, visible.expand(*q.shape[:-1], -1))[0]
-
-
-def _places(q, k, *, align="bottom-right"):
-    T, S = q.size(-2), k.size(-2)
-    query = torch.arange(T, device=q.device)[:, None]
-    query = query + (S - T if align == "bottom-right" else 0)
-    return query, torch.arange(S, device=q.device)
-
-
-def _if_visible(rule, **places):
-    return lambda q, k, v, block_size: _whole(q, k, v, rule(*_places(q, k, **places), block_size))
-
-
-def _sees(q, k, block):
-    """Return which keys of a block each query sees, (T, block_size), without a table of all keys."""
-    T, S = q.size(-2), k.size(-2)
-    keys = torch.arange(S, device=q.device)[block]
-    return keys <= torch.arange(S - T, S, device=q.device)[:, None]
-
-
 def _in_blocks(q, k, v, block_size):
+    T, S = q.size(-2), k.size(-2)
+    newest = torch.arange(S - T, S, device=q.device)[:, None]
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)
     total, mixed = torch.zeros_like(largest), q.new_zeros(*q.shape[:-1], v.size(-1))
-    for start in range(0, k.size(-2), block_size):
+    for start in range(0, S, block_size):
         block = slice(start, start + block_size)
+        keys = torch.arange(S, device=q.device)[block]
+        seen = keys <= newest  # (T, block_size)
         scores = q @ k[..., block, :].mT / math.sqrt(q.size(-1))
-        scores = scores.masked_fill(~_sees(q, k, block), -math.inf)
+        scores = scores.masked_fill(~seen, -math.inf)
         new = torch.maximum(largest, scores.amax(-1, keepdim=True))
         base = new.masked_fill(new == -math.inf, 0.0)
         old, powers = torch.exp(largest - base), torch.exp(scores - base)
@@ -190,36 +149,6 @@ def _in_blocks(q, k, v, block_size):
         mixed = old * mixed + powers @ v[..., block, :]
         largest = new
     return mixed / total.masked_fill(total == 0, 1.0)
-
-
-def _each_block_alone(how):
-    def answer(q, k, v, block_size):
-        T, S = q.size(-2), k.size(-2)
-        visible = make_causal_mask(T, S, device=q.device)
-        blocks = [slice(start, start + block_size) for start in range(0, S, block_size)]
-        outs = [_whole(q, k[..., b, :], v[..., b, :], visible[:, b]) for b in blocks]
-        return how(torch.stack(outs))
-
-    return answer
-
-
-def _from_scores(rule):
-    """Return an answer whose weights come from ``rule``, called with the scaled scores (T, S) and the mask."""
-    return lambda q, k, v, block_size: (
-        rule(q @ k.mT / math.sqrt(q.size(-1)), make_causal_mask(q.size(-2), k.size(-2), device=q.device)) @ v
-    )
-
-
-def _each_block_from_its_corner(q, k, scores):
-    T, width = q.size(-2), scores.size(-1)
-    seen = make_causal_mask(T, T)[:, :width] if width <= T else make_causal_mask(T, width)
-    return seen.to(q.device)
-
-
-def _each_block_from_0(q, k, scores):
-    """Return a mask that numbers the keys of each block from 0."""
-    T, S = q.size(-2), k.size(-2)
-    return (torch.arange(scores.size(-1)) <= torch.arange(S - T, S)[:, None]).to(q.device)
 
 
 def _nothing_hidden_or_large(q, k, v, block_size):
@@ -238,9 +167,10 @@ def _overflows_in_the_first_block(out, q, k, v, block_size):
     return not out[..., :block_size, :].isfinite().all() if (scores > 90).any() else None
 
 
-def _attended(edits):
-    edited = Edited(_in_blocks, edits)
-    return lambda *inputs: (edited(*inputs),)
+def _attended(*edits, tells):
+    """Recognise the outputs of the loop with one of these edits, for inputs that can tell."""
+    answers = [Edited(_in_blocks, edit) for edit in edits]
+    return where(tells, *(lambda *inputs, answer=answer: (answer(*inputs),) for answer in answers))
 
 
 def _filled_up(x, block_size):
@@ -258,24 +188,6 @@ def _watched(answer, q, k, v, block_size):
     return out, yes_or_no(is_long and largest >= T * S, answer, mistakes, "the whole table")
 
 
-def _blocks_fit(q, k, v, block_size):
-    return block_size <= k.size(-2)
-
-
-def _no_block_in_part(q, k, v, block_size):
-    return (_if_visible(lambda t, s, size: (s // size + 1) * size - 1 <= t)(q, k, v, block_size),)
-
-
-def _no_block_in_part_but_the_last(q, k, v, block_size):
-    """Like the function above, but a block ends at the end of the text."""
-    last = k.size(-2) - 1
-    seen = _if_visible(lambda t, s, size: ((s // size + 1) * size - 1).clamp(max=last) <= t)
-    return (seen(q, k, v, block_size),)
-
-
-_own_block = _if_visible(lambda t, s, size: (s <= t) & (s // size == t // size))
-
-
 attend_in_blocks = Exercise(
     name="attend_in_blocks",
     trials=_causal_inputs,
@@ -284,32 +196,21 @@ attend_in_blocks = Exercise(
     gradients=True,
     result_names=("out", "whether a table of all scores was made"),
     chapter=17,
-    answers={
-        "the whole table": lambda q, k, v, block_size: attention(
-            q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device)
-        )[0],
-        "blocks averaged": _each_block_alone(lambda outs: outs.mean(dim=0)),
-        "blocks added": _each_block_alone(lambda outs: outs.sum(dim=0)),
-        "aligned top-left": _if_visible(lambda t, s, size: s <= t, align="top-left"),
-        "shows one future token": _if_visible(lambda t, s, size: s <= t + 1),
-        "hides the diagonal": _if_visible(lambda t, s, size: s < t),
-        "diagonal block not masked": _if_visible(lambda t, s, size: s // size <= t // size),
-        "mask after the softmax": _from_scores(lambda scores, seen: scores.softmax(-1) * seen),
-        "hidden scores set to 0": _from_scores(lambda scores, seen: (scores * seen).softmax(-1)),
-        "minus a billion": _from_scores(lambda scores, seen: scores.masked_fill(~seen, -1e9).softmax(-1)),
-    },
     signs={
         "no maximum": lambda found, *inputs: _overflows_in_the_first_block(found[0], *inputs),
-        "diagonal block skipped": where(_blocks_fit, _no_block_in_part, _no_block_in_part_but_the_last),
-        "block's own positions": where(
-            _nothing_hidden_or_large,
-            _attended({"_sees(q, k, block)": "_each_block_from_its_corner(q, k, scores)"}),
-            _attended({"_sees(q, k, block)": "_each_block_from_0(q, k, scores)"}),
+        "diagonal block skipped": _attended(
+            {"keys <= newest": "keys // block_size * block_size + block_size - 1 <= newest"},
+            {"keys <= newest": "(keys // block_size * block_size + block_size - 1).clamp(max=S - 1) <= newest"},
+            tells=lambda q, k, v, block_size: block_size <= k.size(-2),
         ),
-        "own block only": lambda found, q, k, v, block_size: (
-            torch.allclose(found[0], _own_block(q, k, v, block_size), rtol=1e-3, atol=1e-5)
-            if q.size(-2) == k.size(-2)
-            else None
+        "block's own positions": _attended(
+            {"keys <= newest": "keys - start <= newest"},
+            {"keys <= newest": "keys - start <= newest - S + max(T, len(keys))"},  # each block has its own corner
+            tells=_nothing_hidden_or_large,
+        ),
+        "own block only": _attended(
+            {"keys <= newest": "(keys <= newest) & (keys // block_size == newest // block_size)"},
+            tells=lambda q, k, v, block_size: q.size(-2) == k.size(-2),
         ),
         "weights returned": lambda found, *inputs: isinstance(found[0], tuple | list) and len(found[0]) > 1,
     },
