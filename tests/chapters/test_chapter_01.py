@@ -10,26 +10,19 @@ import sys
 
 import pytest
 import torch
-from read_chapters import ROOT, definitions, solution
-from torch import nn
+from read_chapters import ROOT, definitions
 from torch.testing import assert_close
 
-from attn_course import AttendingTranslator, RecurrentTranslator, additive_attention
-from attn_course.data.dates import TGT_ALPHABET, Characters
+from attn_course import AttendingTranslator, RecurrentTranslator
 from attn_course.explore import decoder
 from attn_course.explore.recorded_attention import load, unpack
 
 SEEDS = (0, 1, 2, 3, 4)
-B, T, S, D, DV = 3, 5, 7, 11, 2
 
 
 @pytest.fixture(scope="module")
 def chapter():
     return definitions("01", constants=("src_chars", "tgt_chars", "RANGES", "GREEDY"))
-
-
-def random_tensor(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 # -- Data ---------------------------------------------------------------------------------------------
@@ -53,44 +46,6 @@ def test_no_test_text_is_a_training_text_and_the_lengths_are_as_said(chapter):
     for (shortest, longest), group in zip(chapter["RANGES"], tests, strict=True):
         assert 250 < len(group) <= 300
         assert all(shortest <= len(text) <= longest for text, _ in group)
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_exact_match_counts_what_comparing_strings_counts():
-    digits = Characters(TGT_ALPHABET)
-    texts = ["2021-05-03", "7", "12", "12", "3-3", "00", "1"]
-    guesses = ["2021-05-03", "7", "12-", "1", "3-3", "01", "1"]
-    targets, _ = digits.batch(texts, eos=True)
-    ids, _ = digits.batch([guess + "5" * (10 - len(guess)) for guess in guesses], eos=True)
-    for row, guess in zip(ids, guesses, strict=True):
-        row[len(guess)] = 2  # the end of the guess, then junk
-    expected = sum(a == b for a, b in zip(texts, guesses, strict=True)) / len(texts)
-    assert solution("01", 1)["exact_match"](ids, targets) == pytest.approx(expected)
-
-
-def test_exercise_2_looks_as_the_package_does():
-    inputs = random_tensor(B, D), random_tensor(B, S, D, seed=1), random_tensor(B, S, DV, seed=2), random_tensor(D)
-    mask = torch.arange(S) < torch.tensor([[5], [7], [1]])
-    query, *others = inputs
-    out, weights = additive_attention(query[:, None], *others, mask[:, None])
-    assert_close(solution("01", 2)["look_back"](*inputs, mask), (out[:, 0], weights[:, 0]))
-
-
-def test_exercise_4_shifts_as_the_alphabet_puts_beginnings_and_ends():
-    digits = Characters(TGT_ALPHABET)
-    texts = ["2021-05-03", "7", "12"]
-    read, write = solution("01", 4)["shift_targets"](*digits.batch(texts))
-    assert torch.equal(read, digits.batch(texts, bos=True)[0])
-    assert torch.equal(write, digits.batch(texts, eos=True)[0])
-
-
-def test_exercise_5_steps_as_torch_does():
-    cell = nn.GRUCell(D, S).double()
-    x, h = random_tensor(B, D), random_tensor(B, S, seed=1)
-    parameters = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
-    assert_close(solution("01", 5)["gru_step"](x, h, *parameters), cell(x, h))
 
 
 # -- Trained networks --------------------------------------------------------------------------------

@@ -8,14 +8,12 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import ROOT, code_cells, imports, solution
+from read_chapters import ROOT, code_cells, imports
 
 from attn_course import (
     MultiHeadAttention,
     MultiHeadCrossAttention,
-    SelfAttention,
     assert_causal,
-    make_causal_mask,
     make_padding_mask,
 )
 from attn_course.explore import japanese_particles
@@ -60,21 +58,6 @@ def assert_same(a, b):
 
 
 # -- One sequence asks another -----------------------------------------------------------------------
-
-
-def test_the_output_is_as_long_as_the_queries_and_as_wide_as_the_values(chapter):
-    layer = chapter["CrossAttention"](D_IN, D_MEMORY, E).double()
-    out, weights = layer(random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY))
-    assert out.shape == (B, T, E)
-    assert weights.shape == (B, T, S)
-
-
-def test_a_sequence_that_reads_itself_is_self_attention(chapter):
-    cross = chapter["CrossAttention"](D_IN, D_IN, E).double()
-    same = SelfAttention(D_IN, E).double()
-    same.load_state_dict(cross.state_dict())
-    x = random_tensor(B, T, D_IN)
-    assert_same(cross(x, x), same(x))
 
 
 def test_the_one_headed_class_is_the_package_s_layer_without_output_projection(chapter):
@@ -294,76 +277,3 @@ def test_exchanging_keys_and_values_of_a_trained_model_breaks_it_silently(chapte
         assert chapter["exact_share"](chapter["translate"](trained, src), write) < 0.1
     finally:
         cross.k_proj, cross.v_proj = cross.v_proj, cross.k_proj
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_asks_another_sequence():
-    cross_attend = solution("07", 1)["cross_attend"]
-    x, memory = random_tensor(T, D_IN), random_tensor(S, D_MEMORY, seed=1)
-    w_q, w_k, w_v = random_tensor(D_IN, E), random_tensor(D_MEMORY, E), random_tensor(D_MEMORY, 2)
-    out, weights = cross_attend(x, memory, w_q, w_k, w_v)
-    q, k, v = x @ w_q, memory @ w_k, memory @ w_v
-    assert_same(out, F.scaled_dot_product_attention(q, k, v))
-    assert_same(weights, F.scaled_dot_product_attention(q, k, torch.eye(S, dtype=q.dtype)))
-    both, _ = cross_attend(torch.stack([x, -x]), torch.stack([memory, memory * 2]), w_q, w_k, w_v)
-    assert_same(both[0], out)
-    assert_same(both[1], cross_attend(-x, memory * 2, w_q, w_k, w_v)[0])
-
-
-def test_exercise_2_makes_the_two_masks_of_a_decoder():
-    src = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 9, 9, 9], [4, 5, 6, 7, 9]])
-    tgt = torch.tensor([[1, 2, 9], [1, 2, 3], [1, 9, 9]])
-    self_mask, cross_mask = solution("07", 2)["make_decoder_masks"](src, tgt, pad_id=9)
-    assert self_mask.dtype == cross_mask.dtype == torch.bool
-    assert self_mask.shape == (3, 3, 3)
-    assert cross_mask.shape == (3, 1, 5)
-    for b, (src_length, tgt_length) in enumerate([(5, 2), (2, 3), (4, 1)]):
-        assert cross_mask[b, 0].tolist() == [s < src_length for s in range(5)]
-        assert self_mask[b].tolist() == [[s <= t and s < tgt_length for s in range(3)] for t in range(3)]
-
-
-def test_exercise_3_reads_two_memories():
-    torch.manual_seed(0)
-    block = solution("07", 3)["TwoMemoryBlock"](E, H, D_MEMORY, D_IN).double()
-    x, first, second = random_tensor(B, T, E), random_tensor(B, S, D_MEMORY), random_tensor(B, 2, D_IN)
-    out = block(x, first, second)
-    assert out.shape == (B, T, E)
-    assert_causal(lambda x: block(x, first, second), x, atol=1e-12)
-
-    assert [type(module) for module in block.children()] == [MultiHeadAttention, *[MultiHeadCrossAttention] * 2]
-    theirs = [getattr(block, name).to_torch() for name in ("self_attn", "first_attn", "second_attn")]
-    hidden = ~make_causal_mask(T)
-    expected = x + theirs[0](x, x, x, attn_mask=hidden, need_weights=False)[0]
-    for module, memory in zip(theirs[1:], (first, second), strict=True):
-        expected = expected + module(expected, memory, memory)[0]
-    assert_same(out, expected)
-
-    masked = block(x, first, second, make_padding_mask([3, 3], S), make_padding_mask([1, 1], 2))
-    assert_same(masked, block(x, first[:, :3], second[:, :1]))
-
-
-def test_exercise_4_scores_an_alignment():
-    alignment_share = solution("07", 4)["alignment_share"]
-    weights = random_tensor(B, H, T, S).softmax(-1)
-    gold = torch.tensor([[0, 3, -1, 6, 2], [-1, -1, 5, 1, 1]])
-    right = [
-        max(range(S), key=lambda s, b=b, t=t: sum(weights[b, h, t, s] for h in range(H))) == gold[b, t]
-        for b in range(B)
-        for t in range(T)
-        if gold[b, t] >= 0
-    ]
-    assert alignment_share(weights, gold) == pytest.approx(sum(right) / len(right))
-    best = weights.mean(1).argmax(-1)
-    assert alignment_share(weights, best) == 1.0
-    assert alignment_share(weights, best.where(gold >= 0, (best + 1) % S)) == pytest.approx(7 / 10)
-
-
-def test_exercise_6_scores_with_one_matrix_for_both():
-    x, memory = random_tensor(B, T, D_IN), random_tensor(B, S, D_MEMORY, seed=1)
-    matrix, w = random_tensor(3, D_IN + D_MEMORY), random_tensor(3, seed=2)
-    scores = solution("07", 6)["concat_scores"](x, memory, matrix, w)
-    for b in range(B):
-        expected = [[w @ torch.tanh(matrix @ torch.cat([x[b, t], memory[b, s]])) for s in range(S)] for t in range(T)]
-        assert_same(scores[b], torch.stack([torch.stack(row) for row in expected]))

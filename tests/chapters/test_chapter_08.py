@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from read_chapters import definitions, solution
+from read_chapters import definitions
 from tolerance import allowed
 
 import attn_course
-from attn_course import MultiHeadAttention, make_causal_mask, make_padding_mask
+from attn_course import MultiHeadAttention, make_causal_mask
 from attn_course.nn import multi_head_attention
 
 B, H, T, S, D = 2, 3, 5, 7, 4
@@ -193,48 +193,3 @@ def test_with_the_queries_alone_turned_a_model_learns_no_more_than_without_posit
     none = trained("none", "three_back", 1)[1]
     assert abs(half[3:16].mean() - none[3:16].mean()) < 0.05
     assert half[3:16].mean() < 0.35
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_5_counts_words_beside_padding_on_either_side():
-    count_positions = solution("08", 5)["count_positions"]
-    for side in ("right", "left"):
-        mask = make_padding_mask([5, 2, 0], 5, side=side)[:, 0]
-        for words, counted in zip(mask, count_positions(mask), strict=True):
-            assert counted[words].tolist() == list(range(int(words.sum())))
-            assert (counted[~words] == 0).all()
-
-
-def test_exercise_1_gives_the_rows_of_the_table():
-    table = attn_course.make_sinusoidal_positions(200, 14, base=300.0)
-    positions = torch.randint(200, (2, 5), generator=torch.Generator().manual_seed(0))
-    rows = solution("08", 1)["sinusoids_at"](positions, 14, base=300.0)
-    # An angle of up to 200 is rounded to a float32 before its sine is taken.
-    torch.testing.assert_close(rows, table[positions], atol=200 * torch.finfo(torch.float32).eps, rtol=0)
-
-
-def test_exercise_2_turns_halves_as_complex_numbers():
-    x, positions = random_tensor(B, H, T, 6), torch.tensor([0, 7, -2, 100, 1])
-    arrows = torch.complex(x[..., :3], x[..., 3:])
-    angles = positions[:, None] / 10_000 ** (torch.arange(3, dtype=torch.float64) / 3)
-    turned = arrows * torch.exp(1j * angles)
-    assert_same(solution("08", 2)["turn_halves"](x, positions), torch.cat([turned.real, turned.imag], dim=-1))
-
-
-def test_exercise_6_continues_from_a_cache():
-    q, k, v = (random_tensor(B, S, D, seed=i) for i in range(3))
-    rotary_attention = solution("08", 6)["rotary_attention"]
-    out, weights = rotary_attention(q, k, v)
-    for newest in (1, 3, S):
-        assert_same(rotary_attention(q[:, -newest:], k, v), (out[:, -newest:], weights[:, -newest:]))
-    turned = attn_course.rotate(q), attn_course.rotate(k)
-    expected = torch.nn.functional.scaled_dot_product_attention(*turned, v, is_causal=True)
-    assert_same(out, expected)
-
-
-def test_exercise_3_makes_the_bias_of_the_package():
-    for sizes in ((8, 5, 5), (3, 2, 11), (1, 1, 7)):
-        bias = solution("08", 3)["linear_bias"](*sizes)
-        torch.testing.assert_close(bias, attn_course.make_alibi_bias(*sizes))

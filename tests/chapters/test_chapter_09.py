@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import code_cells, imports, solution
+from read_chapters import code_cells, imports
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -361,38 +361,6 @@ def test_the_trained_model_looks_where_the_next_digit_stands(chapter, reverser, 
 # -- Exercises ---------------------------------------------------------------------------------------
 
 
-def test_solution_1_normalises_a_token():
-    layer_norm = solution("09", 1)["layer_norm"]
-    for shape in ((7,), (5, 7), (2, 3, 5), (2, 3, 5, 7)):
-        x, gain, bias = random_tensor(*shape), random_tensor(shape[-1], seed=1), random_tensor(shape[-1], seed=2)
-        assert_same(layer_norm(x, gain, bias), F.layer_norm(x, shape[-1:], gain, bias))
-        assert_same(layer_norm(x, gain, bias, eps=0.5), F.layer_norm(x, shape[-1:], gain, bias, 0.5))
-
-
-@BOTH_NORMS
-def test_solution_2_runs_a_stack_of_encoder_layers(norm_first):
-    layers = [
-        random_parameters(attn_course.EncoderLayer(E, H, D_FF, norm_first=norm_first).double(), i) for i in range(3)
-    ]
-    final, x = random_parameters(nn.LayerNorm(E).double(), 9), random_tensor(B, T, E)
-    sublayers = [f for a in layers for f in (lambda x, a=a: a.self_attention(x)[0], lambda x, a=a: a.feed_forward(x))]
-    norms = [norm for a in layers for norm in (a.self_attention_norm, a.feed_forward_norm)]
-    expected = x
-    for layer in layers:
-        expected, _ = layer(expected)
-    expected = final(expected) if norm_first else expected
-    assert_same(solution("09", 2)["run_stack"](x, sublayers, norms, final, norm_first), expected)
-
-
-def test_solution_3_decodes_as_pytorch_does():
-    layer = random_parameters(attn_course.DecoderLayer(E, H, D_FF).double())
-    x, memory, padding = random_tensor(B, T, E), random_tensor(B, S, E, seed=1), make_padding_mask([S, 3])
-    out, weights = solution("09", 3)["decode_layer"](layer, x, memory, padding)
-    masks = {"tgt_mask": ~make_causal_mask(T), "memory_key_padding_mask": ~padding[:, 0]}
-    assert_same(out, layer.to_torch()(x, memory, **masks))
-    assert_same(weights, layer(x, memory, memory_mask=padding, need_weights=True)[2])
-
-
 def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
     def decode_layer(layer, x, memory, memory_mask):
         out, _, weights = layer(x, memory, memory_mask=memory_mask, need_weights=True)
@@ -401,20 +369,3 @@ def test_a_layer_called_as_a_whole_is_no_answer_to_exercise_3():
     verdict = check.decode_layer.verdict(decode_layer)
     assert not verdict.passed
     assert "calls the layer itself" in verdict.sentence
-
-
-def test_solution_5_has_one_table_for_both_jobs():
-    torch.manual_seed(0)
-    table = solution("09", 5)["TiedTable"](1000, 64)
-    (weight,) = table.parameters()
-    assert weight.std().item() == pytest.approx(1 / 8, rel=0.05)
-    ids, x = torch.randint(1000, (B, T)), torch.randn(B, T, 64)
-    torch.testing.assert_close(table.embed(ids), 8 * F.embedding(ids, weight))
-    torch.testing.assert_close(table.score(x), F.linear(x, weight))
-
-
-@pytest.mark.parametrize("sizes", [(17, 13, 6, 11, 1), (5, 7, 10, 3, 4)])
-def test_solution_6_counts_the_parameters_of_the_package_s_model(sizes):
-    src_vocab, tgt_vocab, d_model, d_ff, n = sizes
-    model = attn_course.Transformer(src_vocab, tgt_vocab, d_model=d_model, num_heads=2, d_ff=d_ff, num_layers=n)
-    assert solution("09", 6)["count_transformer"](*sizes) == sum(p.numel() for p in model.parameters())

@@ -1,4 +1,4 @@
-"""Chapter 10: what it says about text, padding and leaks, and the solutions of its exercises."""
+"""Chapter 10: what it says about text, padding and leaks."""
 
 import functools
 import itertools
@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 import torch
-from read_chapters import code_cells, definitions, exercises, markdown_cells, solution
+from read_chapters import code_cells, definitions, exercises, markdown_cells, text
 
 from attn_course.data import corpora
 from attn_course.data.batches import make_batch, make_buckets
@@ -59,10 +59,6 @@ def pieces(language, size=600):
 def lengths():
     ja, en = ([pieces(i).encode(sentence) for sentence in sentences()[i]] for i in (0, 1))
     return [(len(a), len(b)) for a, b in zip(ja, en, strict=True)]
-
-
-def text_of_the_chapter():
-    return " ".join(" ".join(cell.source.split()) for cell in markdown_cells("10"))
 
 
 # -- The sentence that goes through the chapter ------------------------------------------------------
@@ -231,7 +227,7 @@ def recorded():
 
 
 def test_recorded_numbers_are_called_recorded():
-    assert text_of_the_chapter().count("**Recorded") >= 3
+    assert text("10").count("**Recorded") >= 3
     (cell,) = [cell for cell in code_cells("10") if "recorded = {" in cell.source]
     assert "(recorded)" in cell.source.split("recorded =")[0]
 
@@ -275,34 +271,34 @@ def test_the_recorded_table_is_what_the_corpus_gives():
 @with_corpora
 def test_the_recorded_words_are_what_the_corpus_gives():
     _, ja, test = small()
-    counts, text = Counter(itertools.chain(*ja)), text_of_the_chapter()
+    counts, said = Counter(itertools.chain(*ja)), text("10")
     sentences_with_one = sum(not set(sentence) <= set(counts) for sentence in test)
-    assert f"of small_parallel_enja, a public corpus, {sentences_with_one / 5:.0f} % contain a word" in text
+    assert f"of small_parallel_enja, a public corpus, {sentences_with_one / 5:.0f} % contain a word" in said
 
 
 @with_corpora
 def test_the_recorded_leaks_are_what_the_corpora_give(chapter):
-    corpus, text, key = small()[0], text_of_the_chapter(), chapter["key"]
+    corpus, said, key = small()[0], text("10"), chapter["key"]
     tatoeba, held_out = load_tatoeba(), corpus.dev + corpus.test
     pairs = {(key(pair.ja), key(pair.en)) for pair in tatoeba}
     sides = [{pair[side] for pair in pairs} for side in (0, 1)]
     whole = sum((key(pair.ja), key(pair.en)) in pairs for pair in corpus.test)
     ja, en = (sum(key(pair[side]) in sides[side] for pair in corpus.test) for side in (0, 1))
-    assert f"{whole / 5:.0f} % of the 500 test pairs" in text
-    assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English test sentences" in text
+    assert f"{whole / 5:.0f} % of the 500 test pairs" in said
+    assert f"{ja / 5:.0f} % of the Japanese test sentences and {en / 5:.0f} % of the English test sentences" in said
     kept = remove_overlap(tatoeba, held_out)
-    assert f"{len(tatoeba) - len(kept):,} pairs of Tatoeba, which leaves {len(kept):,}" in text
+    assert f"{len(tatoeba) - len(kept):,} pairs of Tatoeba, which leaves {len(kept):,}" in said
     own = {key(pair.en) for pair in corpus.train}
-    assert f"contains {sum(key(pair.en) in own for pair in corpus.test)} of the 500 English test sentences" in text
+    assert f"contains {sum(key(pair.en) in own for pair in corpus.test)} of the 500 English test sentences" in said
     gone = len(corpus.train) - len(remove_overlap(corpus.train, held_out))
-    assert f"delete {gone} of the 50,000 training pairs" in text
+    assert f"delete {gone} of the 50,000 training pairs" in said
 
     first = {}
     for pair in tatoeba:
         first.setdefault(key(pair.ja), tokenize_english(pair.en))
     right = sum(first.get(key(pair.ja)) == pair.en for pair in corpus.test)
-    assert f"translates {right} of the 500 sentences exactly as the reference does" in text
-    assert f"translates {right} of the 500 test sentences of a public corpus exactly as the reference does" in text
+    assert f"translates {right} of the 500 sentences exactly as the reference does" in said
+    assert f"translates {right} of the 500 test sentences of a public corpus exactly as the reference does" in said
     strings = set(itertools.chain(*tatoeba))
     assert not strings & set(itertools.chain(*corpus.test)), "none of the 1000 test strings is in Tatoeba"
 
@@ -316,69 +312,6 @@ def test_exercise_6_s_pairs_are_kept_by_key():
     assert len(rows) == 3
     for ja, en, their_ja, their_en in rows:
         assert remove_overlap([Pair(their_ja, their_en)], [Pair(ja, en)]) == [Pair(their_ja, their_en)]
-
-
-def test_exercise_1_gives_frequent_words_small_ids():
-    build_vocabulary = solution("10", 1)["build_vocabulary"]
-    found = build_vocabulary([["b", "a", "c", "b"], ["d", "a", "b"], []], 2)
-    assert found == {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "b": 4, "a": 5}
-    found = build_vocabulary(sentences()[1], 3)
-    counts = Counter(itertools.chain(*sentences()[1]))
-    assert sorted(found.values()) == list(range(len(found)))
-    assert set(found) - {"<pad>", "<s>", "</s>", "<unk>"} == {word for word, n in counts.items() if n >= 3}
-    ordered = sorted(found, key=found.get)[4:]
-    assert all((-counts[a], a) < (-counts[b], b) for a, b in itertools.pairwise(ordered))
-
-
-def test_exercise_2_finds_the_first_pieces_of_sentencepiece():
-    merge_step = solution("10", 2)["merge_step"]
-    counts = Counter("▁" + word for sentence in sentences()[1] for word in sentence)
-    cut = {tuple(word): count for word, count in counts.items()}
-    for i in range(4, 10):
-        pairs = Counter()
-        for word, count in cut.items():
-            pairs.update(
-                {pair: count * list(itertools.pairwise(word)).count(pair) for pair in itertools.pairwise(word)}
-            )
-        (_, most), (_, second) = pairs.most_common(2)
-        pair, cut = merge_step(cut)
-        assert pairs[pair] == most
-        if most == second:  # either may come first
-            break
-        assert "".join(pair) == pieces(1).piece(i)
-    assert {"".join(word): count for word, count in cut.items()} == dict(counts)
-
-
-def test_exercise_3_makes_the_packages_batch():
-    pad_pairs = solution("10", 3)["pad_pairs"]
-    pairs = [([5, 6, 7], [8]), ([9], [10, 11, 12, 13]), ([14, 15], [])]
-    batch = make_batch(pairs)
-    for found, expected in zip(pad_pairs(pairs), (batch.src, batch.tgt_in, batch.tgt_out), strict=True):
-        assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize(("count", "max_cells"), [(1, 20), (50, 20), (500, 97)])
-def test_exercise_4_uses_as_few_buckets_as_sorting_allows(count, max_cells):
-    fill_buckets = solution("10", 4)["fill_buckets"]
-    rng = Random(0)
-    sizes = [rng.randint(1, 20) for _ in range(count)]
-    buckets = fill_buckets(sizes, max_cells)
-    assert sorted(itertools.chain(*buckets)) == list(range(count))
-    assert all(len(bucket) * max(sizes[i] for i in bucket) <= max_cells for bucket in buckets)
-    in_order = [sizes[i] for bucket in buckets for i in bucket]
-    assert in_order == sorted(in_order)
-    for bucket, after in itertools.pairwise(buckets):
-        assert (len(bucket) + 1) * sizes[after[0]] > max_cells
-
-
-def test_exercise_5_agrees_with_remove_overlap(chapter):
-    remove_leaks = solution("10", 5)["remove_leaks"]
-    test = [Pair(pair.japanese, pair.english) for pair in corpus().test]
-    train = [Pair(ja.replace("。", "！"), en.lower()) for ja, en in test[:50]]
-    train += [Pair(pair.japanese, pair.english) for pair in corpus().train[:50]]
-    train += [Pair(train[-1].ja, test[60].en), Pair(test[70].ja, train[-2].en), *map(Pair._make, load_handwritten())]
-    assert remove_leaks(train, test, chapter["key"]) == remove_overlap(train, test)
-    assert len(remove_leaks(train, test, chapter["key"])) == len(train) - 52
 
 
 def test_the_chapter_uses_one_spelling():

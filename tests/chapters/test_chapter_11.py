@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import definitions, solution, text
+from read_chapters import definitions, text
 from torch import nn
 
 from attn_course import assert_causal
@@ -432,84 +432,3 @@ def test_without_self_attention_a_decoder_translates_and_no_earlier_token_moves_
     assert other < own * 2 / 3
     assert chapter["moved_by_the_past"](model) == 0
     assert chapter["moved_by_the_past"](build(chapter, "RepairedTranslator", seed)) > 1e-4
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_counts_the_words_that_are_right():
-    word_accuracy = solution("11", 1)["word_accuracy"]
-    torch.manual_seed(0)
-    logits, tgt = torch.randn(5, 7, 11), random_ids(5, 7, 11).masked_fill(random_ids(5, 7, 11) == 0, 3)
-    tgt[1, 4:], tgt[3, 2:] = 3, 3
-    pairs = [(int(logits[b, t].argmax()), int(tgt[b, t])) for b in range(5) for t in range(7) if tgt[b, t] != 3]
-    assert word_accuracy(logits, tgt, 3) == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
-
-
-def test_exercise_2_is_pytorch_s_cross_entropy():
-    word_loss = solution("11", 2)["word_loss"]
-    torch.manual_seed(0)
-    for scale in (1, 300):
-        logits = (scale * torch.randn(5, 7, 11, dtype=torch.float64)).requires_grad_()
-        tgt = random_ids(5, 7, 11)
-        ours, theirs = word_loss(logits, tgt, 0), F.cross_entropy(logits.mT, tgt, ignore_index=0)
-        torch.testing.assert_close(ours, theirs)
-        slopes = [torch.autograd.grad(loss, logits)[0] for loss in (ours, theirs)]
-        torch.testing.assert_close(*slopes)
-
-
-def test_exercise_3_gives_each_sentence_the_source_before_it():
-    swapped_accuracy = solution("11", 3)["swapped_accuracy"]
-    src, read, write = random_ids(5, 3, 11), random_ids(5, 7, 11, 1), random_ids(5, 7, 11, 2)
-    seen = {}
-
-    def model(src, read):
-        seen.update(src=src, read=read)
-        return F.one_hot(write, 11).float()
-
-    assert swapped_accuracy(model, src, read, write) == 1.0
-    assert torch.equal(seen["src"], src[[4, 0, 1, 2, 3]])
-    assert torch.equal(seen["read"], read)
-
-
-def test_exercise_4_leaves_the_best_in_the_model():
-    keep_best = solution("11", 4)["keep_best"]
-    model, losses = nn.BatchNorm1d(3), [3.0, 1.0, 2.0, 1.0, 5.0]
-    epochs = iter(range(5))
-
-    def run_epoch():
-        epoch = next(epochs)
-        with torch.no_grad():
-            model.weight.fill_(epoch)
-            model.running_mean.fill_(epoch)
-        return losses[epoch]
-
-    assert keep_best(model, run_epoch, 5) == 1
-    assert (model.weight == 1).all()
-    assert (model.running_mean == 1).all()
-
-
-def test_exercise_5_evaluates_in_every_mode():
-    evaluate = solution("11", 5)["evaluate"]
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Embedding(11, 5), nn.Dropout(0.5), nn.Linear(5, 11))
-    tgt = [random_ids(count, length, 11, count) for count, length in ((5, 7), (2, 11), (3, 3))]
-    batches = [(None, ids, ids) for ids in tgt]
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = layers
-
-        def forward(self, src, read):
-            assert not torch.is_grad_enabled()
-            return self.layers(read)
-
-    model = Model()
-    rows = torch.cat([ids[ids != 0] for ids in tgt])
-    with torch.no_grad():
-        expected = F.cross_entropy(layers.eval()(rows), rows).item()
-    for mode in (True, False):
-        model.train(mode)
-        assert evaluate(model, batches) == pytest.approx(expected, abs=1e-5)
-        assert model.training == model.layers[1].training == mode

@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import code_cells, imports, run, solution, text
+from read_chapters import code_cells, imports, run, text
 from torch import nn
 from torch.testing import assert_close
 
@@ -188,68 +188,6 @@ def test_a_sentence_is_exactly_right_if_and_only_if_all_its_tokens_are_right(cha
     assert chapter["dev_scores"](model, 0.0)[1] == pytest.approx((right.sum() / real.sum()).item())
     whole = (right | ~real).all(dim=1).float().mean().item()
     assert chapter["exact_share"](model, chapter["text"].dev) == pytest.approx(whole)
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_is_torch_s_label_smoothing_without_the_padding():
-    rng = torch.Generator().manual_seed(0)
-    logits = torch.randn(3, 5, 11, generator=rng, dtype=torch.float64)
-    target = torch.tensor([[1, 2, 3, 4, 5], [7, 10, 6, 6, 6], [9, 6, 6, 6, 6]])
-    for smoothing in (0.0, 0.1, 0.7):
-        ours = solution("12", 1)["smoothed_loss"](logits, target, smoothing, 6)
-        assert_close(ours, F.cross_entropy(logits.mT, target, ignore_index=6, label_smoothing=smoothing))
-
-
-def test_exercise_2_rises_stays_and_falls_to_zero():
-    rate = solution("12", 2)["plateau_rate"]
-    found = [rate(t, 0.5, 4, 20, 5) for t in range(1, 21)]
-    assert found[:4] == [0.125, 0.25, 0.375, 0.5]
-    assert found[3:15] == [0.5] * 12
-    assert found[15:] == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
-
-
-def test_exercise_3_is_torch_s_clipping_without_its_underscore():
-    rng = torch.Generator().manual_seed(0)
-    for scale in (0.001, 1.0, 50.0):
-        gradients = [scale * torch.randn(*shape, generator=rng) for shape in ((3,), (5, 2), (7, 1, 2))]
-        parameters = [nn.Parameter(torch.zeros_like(g)) for g in gradients]
-        for parameter, g in zip(parameters, gradients, strict=True):
-            parameter.grad = g.clone()
-        before = [g.clone() for g in gradients]
-        found = solution("12", 3)["clip_together"](gradients, 1.5)
-        nn.utils.clip_grad_norm_(parameters, 1.5)
-        assert_close(found, [parameter.grad for parameter in parameters])
-        assert all(torch.equal(a, b) for a, b in zip(gradients, before, strict=True))
-
-
-def test_exercise_4_is_the_gradient_of_the_batch_in_one_piece():
-    rng = torch.Generator().manual_seed(0)
-    weight = torch.randn(3, 7, generator=rng, dtype=torch.float64)
-    x = torch.randn(13, 3, generator=rng, dtype=torch.float64)
-    target = torch.randint(7, (13,), generator=rng)
-    parts = [(x[:2], target[:2]), (x[2:7], target[2:7]), (x[7:], target[7:])]
-    w = weight.clone().requires_grad_()
-    F.cross_entropy(x @ w, target, ignore_index=5).backward()
-    assert_close(solution("12", 4)["accumulated_gradient"](weight, parts, 5), w.grad)
-    assert not weight.requires_grad
-
-
-def test_exercise_6_is_torch_s_adamw_for_several_steps():
-    rng = torch.Generator().manual_seed(0)
-    w = torch.randn(3, 5, generator=rng, dtype=torch.float64)
-    weight = nn.Parameter(w.clone())
-    optimizer = torch.optim.AdamW([weight], lr=0.03, betas=(0.9, 0.98), weight_decay=0.2)
-    mean, square = torch.zeros_like(w), torch.zeros_like(w)
-    for step in range(1, 8):
-        g = torch.randn(3, 5, generator=rng, dtype=torch.float64) * 10 ** (step - 4)
-        weight.grad = g.clone()
-        optimizer.step()
-        w, mean, square = solution("12", 6)["adamw_step"](w, g, mean, square, step, 0.03, 0.2)
-        assert_close(w, weight.detach())
-    state = optimizer.state[weight]
-    assert_close((mean, square), (state["exp_avg"], state["exp_avg_sq"]))
 
 
 # -- Trained ------------------------------------------------------------------------------------------

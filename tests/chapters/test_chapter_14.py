@@ -80,14 +80,6 @@ def test_the_recorded_texts_have_the_gap_and_the_step_of_the_chapter():
     assert max(shares[10:12]) < 0.05 < min(shares[3:10]) < max(shares[3:10]) < 0.2 < min(shares[12:])
 
 
-def test_dequantize_blocks_equals_the_library():
-    numbers = np.random.default_rng(1).standard_normal((7, 32), np.float32)
-    kind = gguf.GGMLQuantizationType.Q4_1
-    blocks = gguf.quantize(numbers, kind)
-    found = solution("14", 1)["dequantize_blocks"](torch.from_numpy(blocks))
-    torch.testing.assert_close(found, torch.from_numpy(gguf.dequantize(blocks, kind)), rtol=0, atol=0)
-
-
 def test_our_name_finds_a_parameter_for_every_name(chapter):
     our_name = solution("14", 2)["our_name"]
     parameters = set(small(chapter).state_dict())
@@ -97,9 +89,3 @@ def test_our_name_finds_a_parameter_for_every_name(chapter):
     assert {our_name(name) for name in names} == parameters
     with pytest.raises(ValueError, match="output"):
         our_name("output.weight")
-
-
-def test_previous_token_head_finds_a_head_made_for_it():
-    weights = torch.rand(4, 5, 9, 9, generator=torch.Generator().manual_seed(0)).tril()
-    weights[2, 3].diagonal(-1).add_(2.0)
-    assert solution("14", 3)["previous_token_head"](weights) == (2, 3)

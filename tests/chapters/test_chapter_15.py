@@ -5,13 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from read_chapters import definitions, solution
+from read_chapters import definitions
 
 import attn_course
-from attn_course import attention, make_causal_mask, make_padding_mask, rotate
 from attn_course.functional.positions import Rope
 from attn_course.pretrained import Llama
 
@@ -45,10 +43,6 @@ def random_tensor(*shape, seed=0):
 
 def random_ids(*shape, seed=0):
     return torch.randint(V, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def assert_same(a, b):
-    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
 def chunks(x, sizes, axis=1):
@@ -125,40 +119,6 @@ def test_a_break_shows_in_the_logits_and_only_from_this_token_on(chapter, kind, 
 
 
 # -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_the_step_of_15_1_writes_a_text_token_by_token():
-    step = solution("15", 1)["cache_step"]
-    q, k, v = random_tensor(3, B, H, S, D)
-    keys, values = torch.full_like(k, torch.nan), torch.full_like(v, torch.nan)
-    found = [step(*(x[:, :, t : t + 1] for x in (q, k, v)), keys, values, t) for t in range(S)]
-    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert_same(torch.cat(found, dim=2), expected)
-
-
-def test_chunks_placed_as_in_15_2_give_what_the_package_gives():
-    place = solution("15", 2)["place_chunk"]
-    lengths = torch.tensor([7, 3, 5])
-    whole = make_padding_mask(lengths, 7, side="left") & make_causal_mask(7)
-    for cached, new in ((0, 7), (2, 3), (6, 1)):
-        positions, mask = place(7 - lengths, cached, new)
-        assert torch.equal(mask, whole[:, cached : cached + new, : cached + new])
-        for b, length in enumerate(lengths.tolist()):
-            expected = torch.arange(cached, cached + new) - (7 - length)
-            assert torch.equal(positions[b][expected >= 0], expected[expected >= 0])
-
-
-@few
-@given(sizes_of_chunks)
-def test_the_step_of_15_3_in_chunks_equals_rotary_attention_at_once(sizes):
-    step = solution("15", 3)["rotary_step"]
-    q, k, v = random_tensor(3, B, H, S, D)
-    keys, values, length, found = torch.zeros_like(k), torch.zeros_like(v), 0, []
-    for parts in zip(*(chunks(x, sizes, 2) for x in (q, k, v)), strict=True):
-        found.append(step(*parts, keys, values, length))
-        length += parts[0].size(2)
-    expected, _ = attention(rotate(q), rotate(k), v, make_causal_mask(S))
-    assert_same(torch.cat(found, dim=2), expected)
 
 
 def test_as_15_4_says_another_word_changes_later_places_in_all_layers_but_the_first(chapter):

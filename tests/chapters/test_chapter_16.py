@@ -1,11 +1,10 @@
 """Chapter 16: what the notebook says about the cost of a token, paging and speculation, checked on other numbers."""
 
-import itertools
 import math
 
 import pytest
 import torch
-from read_chapters import code_cells, definitions, solution, text
+from read_chapters import code_cells, definitions, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -187,55 +186,3 @@ def test_equal_probabilities_accept_every_guess_and_a_sure_guess_is_accepted_wit
     written, accepted = chapter["settle"](torch.ones(4000, dtype=torch.long), p, sure, dice)
     assert accepted.double().mean() == pytest.approx(0.5, abs=0.04)
     assert (written[~accepted] != 1).all()
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_16_1_accepts_what_a_loop_over_sequences_accepts(seed):
-    accept = solution("16", 1)["accept_guesses"]
-    logits = torch.randn(7, 4, 3, generator=torch.Generator().manual_seed(seed))
-    guesses = random_ids(7, 3, seed=seed) % 3
-    tokens, counts = accept(logits, guesses, -1)
-    for row, count, own, guessed in zip(
-        tokens.tolist(), counts.tolist(), logits.argmax(-1).tolist(), guesses.tolist(), strict=True
-    ):
-        written = []
-        for guess, right in itertools.zip_longest(guessed, own):
-            written.append(right)
-            if guess != right:
-                break
-        assert row == written + [-1] * (4 - len(written))
-        assert count == len(written)
-
-
-@pytest.mark.parametrize("G", [H, 1])
-def test_16_2_counts_what_pytorch_counts_and_what_lies_in_memory(G):
-    cost = solution("16", 2)["call_cost"]
-    E, L, batch, cached, new = H * D, 2, 3, 7, 5
-    model = make_model(d_ff=4 * E, num_kv_heads=G)
-    cache = model.make_cache(batch, cached + new)
-    N = L * (2 * E**2 + 2 * E * G * D + 8 * E**2) + V * E
-    model(random_ids(batch, cached), cache=cache)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(random_ids(batch, new), cache=cache)
-    flops, fetched = cost(L, E, G, D, N, batch, cached, new, 8)
-    assert flops == counter.get_total_flops()
-    assert fetched == 8 * N + cache.num_bytes
-
-
-def test_16_3_gives_the_slots_of_the_package():
-    slots_of = solution("16", 3)["slots_of"]
-    from attn_course import BlockPool, PagedBatch, PagedCache
-
-    pool, rows = BlockPool(20, 3, 1, 2), []
-    for length in (7, 2, 5):
-        rows.append(PagedCache(pool))
-        rows[-1].append(*torch.zeros(2, 1, 1, length, 2))
-    batch = PagedBatch(rows)
-    batch.append(*torch.zeros(2, 3, 1, 4, 2))
-    positions = batch.context_lens[:, None] + torch.arange(-4, 0)
-    assert torch.equal(slots_of(batch.block_tables, positions, 3), batch.slot_mapping(4))
-    positions[1, :2] = -1
-    assert slots_of(batch.block_tables, positions, 3)[1, :2].tolist() == [-1, -1]

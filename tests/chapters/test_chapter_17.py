@@ -118,28 +118,3 @@ def test_the_flops_per_byte_are_the_rows_of_the_tile(chapter):
         assert moved * MIB == solution(17, 3)["bytes_moved"](16_384, 16_384, 64, rows, 2)
         assert sram < 227
         assert (registers < 256) == (rows < 512)
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_joins_what_two_blocks_found():
-    join_blocks = solution(17, 1)["join_blocks"]
-    scores, values = random(3, 11), random(11, 2, seed=1)
-    scores[0, :4], scores[1, 4:], scores[2] = -math.inf, -math.inf, -math.inf
-
-    def summary(x, v):
-        largest = x.amax(dim=-1, keepdim=True)
-        powers = torch.exp(x - torch.where(largest.isinf(), 0.0, largest))
-        return largest, powers.sum(dim=-1, keepdim=True), powers @ v
-
-    joined = join_blocks(summary(scores[:, :4], values[:4]), summary(scores[:, 4:], values[4:]))
-    for ours, theirs in zip(joined, summary(scores, values), strict=True):
-        assert_same(ours, theirs)
-
-
-@pytest.mark.parametrize(("T", "S", "block"), [(7, 7, 3), (2, 11, 5), (5, 3, 2), (5, 5, 1), (3, 3, 50)])
-def test_exercise_2_is_causal_attention(T, S, block):
-    attend_in_blocks = solution(17, 2)["attend_in_blocks"]
-    q, k, v = random(2, T, 3), random(2, S, 3, seed=1), random(2, S, 5, seed=2)
-    assert_same(attend_in_blocks(q, k, v, block), attention(q, k, v, make_causal_mask(T, S))[0])

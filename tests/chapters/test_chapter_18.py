@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from read_chapters import definitions, markdown_cells, solution
 
-from attn_course import LanguageModel, RollingCache, attention, check, make_sliding_window_mask
+from attn_course import LanguageModel, RollingCache, attention
 from attn_course.caching.quantized import dequantize_rows, quantize_rows
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -186,33 +186,3 @@ def test_the_change_of_a_cache_touches_the_first_token_alone(chapter):
     assert near_v[:, :, 0].eq(0).all()
     torch.testing.assert_close(near_v[:, :, 1:4], v[:, :, -3:])
     torch.testing.assert_close(near_k[:, :, 0], k[:, :, 0])
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("T", "S", "window", "sinks"), [(7, 7, 3, 2), (2, 11, 3, 0), (5, 5, 9, 1), (1, 7, 2, 5)])
-def test_exercise_1_is_the_packages_mask(T, S, window, sinks):
-    streaming_mask = solution(18, 1)["streaming_mask"]
-    expected = make_sliding_window_mask(T, window, S, num_sink_tokens=sinks)
-    assert torch.equal(streaming_mask(T, S, window, sinks), expected)
-
-
-@pytest.mark.parametrize("leading", [None, (), (3, 1), (3, 6)])
-def test_exercise_2_is_the_kernels_grouped_attention(leading):
-    grouped_attention = solution(18, 2)["grouped_attention"]
-    q, k, v = random(3, 6, 5, 2), random(3, 2, 7, 2, seed=1), random(3, 2, 7, 2, seed=2)
-    mask = None if leading is None else random(*leading, 5, 7, seed=3) > -1
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    torch.testing.assert_close(grouped_attention(q, k, v, mask), expected, **CLOSE)
-
-
-def test_an_answer_with_tiled_heads_hears_of_the_order():
-    def grouped_attention(q, k, v, mask=None):
-        times = q.size(1) // k.size(1)
-        mask = mask if mask is None or mask.dim() in (2, 4) else mask[:, None]
-        return attention(q, k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1), mask)[0]
-
-    verdict = check.grouped_attention.verdict(grouped_attention)
-    assert verdict.mistake == "heads tiled"
-    assert "0, 1, 0, 1" in verdict.sentence

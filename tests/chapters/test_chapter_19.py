@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from read_chapters import definitions, solution, text
 from torch.utils.flop_counter import FlopCounterMode
 
-from attn_course import make_causal_mask, make_sliding_window_mask
+from attn_course import make_causal_mask
 
 CLOSE = {"rtol": 0.0, "atol": 1e-11}  # float64, sums of a few hundred terms
 
@@ -164,34 +164,3 @@ def test_the_sizes_are_those_of_the_configurations():
     assert transformers.MiniMaxM2Config().num_hidden_layers == 62
     mamba = transformers.Mamba2Config()
     assert (mamba.num_heads, mamba.head_dim, mamba.state_size) == (128, 64, 128)
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_exercise_1_without_scores_that_matter_is_a_window():
-    window_and_best = solution(19, 1)["window_and_best"]
-    mask = window_and_best(random(2, 9, 9), 3, 2)
-    window = make_sliding_window_mask(9, 3)
-    assert (mask & window == window).all()
-    assert mask.sum(dim=-1)[0].tolist() == [1, 2, 3, 4, 5, 5, 5, 5, 5]
-
-
-def test_exercise_2_is_a_step_of_the_recurrent_form(chapter):
-    delta_step = solution(19, 2)["delta_step"]
-    q, k, v = random(3, 2, 3, 7, 5)
-    k, beta = F.normalize(k, dim=-1), random(2, 3, 7, 1, seed=1).sigmoid()
-    state, outs = torch.zeros(2, 3, 5, 5, dtype=torch.float64), []
-    for t in range(7):
-        state = delta_step(state, k[:, :, t], v[:, :, t], beta[:, :, t, 0], torch.ones_like(beta[:, :, t, 0]))
-        outs.append(q[:, :, t, None] @ state)
-    torch.testing.assert_close(torch.cat(outs, dim=2), chapter["recurrent"](q, k, v, beta), **CLOSE)
-
-
-def test_exercise_3_weighs_the_models_of_the_chapter():
-    stack_bytes = solution(19, 3)["stack_bytes"]
-    oss = [("full", 2 * 8 * 64, None), ("window", 2 * 8 * 64, 128)] * 18
-    assert round(stack_bytes(oss, 128_000) / 128_000 / 1024, 1) == 36.0
-    sparse, coarse = ("pooled", 512 + 128, 4), ("pooled", 512, 128)
-    v4 = [("window", 512, 128)] * 43 + [sparse] * 21 + [coarse] * 20
-    assert round(stack_bytes(v4, 128_000) / 2**30, 2) == 0.83

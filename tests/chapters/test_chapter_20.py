@@ -9,14 +9,9 @@ import torch.nn.functional as F
 from read_chapters import solution, text
 
 from attn_course import LanguageModel, make_causal_mask
-from attn_course.distributed import demos as tasks
 from attn_course.distributed.context_parallel import contiguous_positions, zigzag_positions
 
 CLOSE = {"rtol": 0.0, "atol": 1e-12}  # float64, sums of at most 64 terms of size 1
-
-
-def random(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 # -- The batch ---------------------------------------------------------------------------------------
@@ -51,41 +46,7 @@ def test_the_solution_of_the_loss_gives_what_ddp_averages_to_the_gradient_of_the
         torch.testing.assert_close(sum(found[name] for found in own) / ranks, expected, **CLOSE)
 
 
-# -- The heads ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("H", "G", "P"), [(8, 2, 4), (12, 4, 6), (6, 6, 3), (12, 1, 4), (20, 10, 5)])
-def test_ranks_share_out_the_query_heads_and_read_the_key_heads_that_these_share(H, G, P):
-    heads_of_rank = solution(20, 3)["heads_of_rank"]
-    q, k = random(1, H, 5, 2), random(1, G, 5, 2, seed=1)
-    whole = F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
-    seen = []
-    for rank in range(P):
-        heads, groups = heads_of_rank(H, G, P, rank)
-        seen += heads
-        read = k[:, groups].repeat_interleave(len(heads) // len(groups), dim=1)
-        torch.testing.assert_close(F.scaled_dot_product_attention(q[:, heads], read, read), whole[:, heads], **CLOSE)
-    assert seen == list(range(H))
-
-
 # -- The text ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_the_solution_of_the_zigzag_is_the_packages(ranks):
-    zigzag_shard = solution(20, 1)["zigzag_shard"]
-    for rank, expected in enumerate(zigzag_positions(14 * ranks, ranks)):
-        assert torch.equal(zigzag_shard(14 * ranks, ranks, rank), expected)
-
-
-@pytest.mark.parametrize("spread", [contiguous_positions, zigzag_positions])
-def test_the_simulated_ring_gives_what_processes_give(processes, spread):
-    positions = spread(24, 4)
-    q, k, v, upstream = (random(1, 1, 24, 5, seed=seed) for seed in range(4))
-    simulated = solution(20, 2)["simulate_ring"](*(x[0, 0, positions] for x in (q, k, v)), positions)
-    shards = processes.run(tasks.attend_to_shards, "ring", q, k, v, upstream, positions)
-    for one, other in zip(simulated, shards, strict=True):
-        torch.testing.assert_close(one, other["out"][0, 0], **CLOSE)
 
 
 def test_the_numbers_of_the_text_are_those_of_a_calculation():

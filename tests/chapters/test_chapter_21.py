@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import definitions, solution
+from read_chapters import definitions
 
-from attn_course import make_causal_mask
 from attn_course.pretrained import Llama, load_smollm2
 
 B, H, T, E = 2, 4, 48, 64  # T is the notebook's
@@ -330,44 +329,3 @@ def test_the_claims_about_smollm2_hold_on_strings_that_the_chapter_does_not_use(
     with chapter["replaced"](smol, [(16, 0)]):
         lost = read(test)[0]
     assert lost[17, 4] < 0.2 < 0.5 < read(test)[0][17, 4]
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_21_1_gives_the_score_of_the_notebook_where_no_block_holds_a_letter_twice(chapter):
-    score = solution("21", 1)["induction_score"]
-    periods = torch.tensor([8, 11, 24])
-    blocks = torch.stack([torch.randperm(32, generator=generator(n)) for n in range(3)])
-    ids = blocks.gather(1, torch.arange(T) % periods[:, None])
-    weights = random_tensor(3, H, T, T).masked_fill(~make_causal_mask(T), -math.inf).softmax(-1)
-    known = torch.arange(T - 1) >= periods[:, None]
-    # the last query is no question of the notebook's: nothing comes after it
-    last = score(weights, ids) * (known.sum() + 3)
-    place = torch.arange(T)
-    after = (T - place) % periods[:, None] == 0
-    after[:, 0] = False
-    looks = (weights[:, :, -1] * after[:, None]).sum(dim=(0, 2))
-    assert_same((last - looks) / known.sum(), chapter["induction_scores"](weights, known, periods))
-
-
-def test_21_2_replaces_what_the_hook_of_the_notebook_replaces(chapter):
-    ablate = solution("21", 2)["ablate_heads"]
-    model = make_model(chapter)
-    ids = torch.randint(32, (B, T), generator=generator())
-    outputs = chapter["outputs_of"](model, ids)
-    with chapter["replaced"](model, [(1, 0), (1, 3)], chapter["means_of"](outputs)):
-        expected = chapter["outputs_of"](model, ids)[1]
-    assert_same(ablate(outputs[1], H, [0, 3], torch.ones(B, T, dtype=torch.bool)), expected)
-
-
-def test_21_3_hides_a_stretch_twice_at_many_distances():
-    ids, known = solution("21", 3)["hide_copy"](200, 5, 23, 11, generator())
-    distances = set()
-    for row, is_known in zip(ids.tolist(), known, strict=True):
-        second, *_, last = is_known.nonzero()[:, 0].tolist()
-        assert last == second + 3
-        stretch = row[second : second + 5]
-        first = next(s for s in range(second - 4) if row[s : s + 5] == stretch)
-        distances.add(second - first)
-    assert distances >= set(range(5, 15))

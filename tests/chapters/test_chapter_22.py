@@ -1,4 +1,4 @@
-"""Chapter 22: what the notebook says of a real model, on other sentences, and its exercises' solutions."""
+"""Chapter 22: what the notebook says of a real model, on other sentences."""
 
 import ast
 import copy
@@ -260,34 +260,3 @@ def test_the_map_of_exercise_1_fills_our_bert_and_refuses_a_file_that_lacks_a_te
     with pytest.raises(ValueError, match=r"encoder\.layer\.5\.output\.dense\.bias"):
         load(fresh, changed, names, set())
     assert torch.equal(fresh.embed_norm.bias, untouched)
-
-
-def test_exercise_1_transposes_what_conv1d_stored():
-    load = solution(NUMBER, 1)["load_renamed"]
-    conv = transformers.pytorch_utils.Conv1D(3, 3)
-    nn.init.normal_(conv.bias)
-    linear = load(nn.Linear(3, 3), conv.state_dict(), {"weight": "weight", "bias": "bias"}, {"weight"})
-    x = torch.randn(2, 3)
-    assert_close(linear(x), conv(x))
-
-
-def test_the_mean_of_exercise_2_is_the_package_s():
-    minilm = pretrained.load_minilm(dtype=torch.float64)
-    texts = [ENGLISH[3], "Yes.", ENGLISH[40]]
-    ids, mask = minilm.batch(texts)
-    with torch.no_grad():
-        hidden = minilm.bert(ids, mask=mask).hidden[-1]
-    pooled = solution(NUMBER, 2)["mean_pool"](hidden, mask[:, 0])
-    assert_close(F.normalize(pooled, dim=-1), minilm.embed(texts), **allowed(torch.float64, **DEEPEST))
-    # Dividing by another number would not show in a vector of length 1.
-    each = [row[: int(n)].mean(dim=0) for row, n in zip(hidden, mask.sum(dim=(1, 2)), strict=True)]
-    assert_close(pooled, torch.stack(each))
-
-
-def test_the_share_of_exercise_3_is_counted_token_by_token():
-    weights = torch.rand(3, 2, 7, 7).softmax(dim=-1)
-    lengths = [7, 1, 4]
-    mask = torch.arange(7) < torch.tensor(lengths)[:, None]
-    looks = [weights[b, :, t, t - 1] for b, n in enumerate(lengths) for t in range(1, n)]
-    found = solution(NUMBER, 3)["share_on_previous"](weights, mask)
-    assert_close(found, torch.stack(looks).mean(dim=0))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from read_chapters import definitions, solution
+from read_chapters import definitions
 from torch import nn
 
 from attn_course import Rotation, make_rotation
@@ -334,41 +334,3 @@ CLAIMS = {
 def test_the_claims_about_trained_models_hold_for_four_seeds_of_five(found, claim):
     holds = [bool(CLAIMS[claim](numbers)) for numbers in found]
     assert sum(holds) >= 4, holds
-
-
-# -- Exercises ---------------------------------------------------------------------------------------
-
-
-def test_23_1_puts_together_what_the_notebook_cuts(chapter):
-    images = random_tensor(2, 3, 10, 15)
-    assert torch.equal(solution("23", 1)["from_patches"](chapter["to_patches"](images, 5), 5, 10, 15), images)
-
-
-def test_23_2_begins_with_the_whole_picture_and_ends_with_blank_paper():
-    weight, images = random_tensor(24, 5), random_tensor(3, 1, 4, 6).sigmoid()
-    labels = torch.tensor([4, 0, 2])
-
-    def model(x):
-        return x.flatten(1) @ weight + 1
-
-    curve = solution("23", 2)["deletion_curve"](model, images, labels, random_tensor(3, 6, seed=1), 2)
-    whole = model(images).softmax(-1)[torch.arange(3), labels].mean()
-    assert_same(curve[0], whole)
-    assert curve.shape == (7,)
-    assert curve[-1].item() == pytest.approx(0.2)  # all five alike
-
-
-def test_23_3_keeps_a_table_that_rises_evenly_even_inside_the_old_grid():
-    row = torch.arange(4.0).repeat_interleave(4)
-    table = torch.cat([torch.tensor([[9.0, 9.0]]), torch.stack([row, row.view(4, 4).T.flatten()], dim=1)])
-    new = solution("23", 3)["resize_table"](table, 8)
-    assert new[0].tolist() == [9.0, 9.0]
-    middles = ((torch.arange(8) + 0.5) / 2 - 0.5).clamp(0, 3)
-    torch.testing.assert_close(new[1:, 0].view(8, 8), middles[:, None].expand(8, 8))
-    torch.testing.assert_close(new[1:, 1].view(8, 8), middles.expand(8, 8))
-
-
-def test_23_4_tells_the_two_cuts_of_the_notebook_apart(chapter):
-    cuts_squares = solution("23", 4)["cuts_squares"]
-    assert cuts_squares(chapter["to_patches"]) is True
-    assert cuts_squares(lambda images, size: images.reshape(len(images), -1, images.size(1) * size * size)) is False
