@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -38,6 +39,7 @@ SITE = Path(os.environ.get("ATTN_COURSE_HTML", ROOT / "_build" / "html"))
 each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 
 
+@cache
 def chapter(name: str) -> NotebookNode:
     return nbformat.read(NOTEBOOKS / name, as_version=4)
 

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from nbval_numbers import difference
@@ -27,6 +28,7 @@ each_chapter = pytest.mark.parametrize("name", [path.name for path in sorted(NOT
 SHORT = tuple(path.name[:2] for path in sorted(NOTEBOOKS.glob("*.ipynb")))[1:]  # chapters whose cores one can finish
 
 
+@cache
 def stored(name: str) -> dict:
     return json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))
 
