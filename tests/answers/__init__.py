@@ -1,7 +1,8 @@
 """Right and wrong answers to the exercises, as learners write them; tests/exercises hands them all to the checks.
 
 One file for each chapter. A function or class under ``@right`` or ``@wrong("no scale")`` is an answer to the exercise
-with its name. The folded solutions are in the notebooks only, and are right answers too.
+with its name. Wrong answers that differ from a right one in a line or two are edits of it (``Edited``). The folded
+solutions are in the notebooks only, and are right answers too.
 
 Most mistakes are defined by a wrong answer of their own, in the check, and need none here. What is here:
 

@@ -32,27 +32,13 @@ def accept_guesses(logits, guesses, pad_id):
     return torch.where(written, own, pad_id), written.sum(dim=1)
 
 
-def decide(logits, guesses):
-    """The model's own tokens, and how many guesses are right before the first wrong one, text by text."""
-    own, accepted = logits.argmax(dim=-1), []
-    for row, guessed in zip(own.tolist(), guesses.tolist(), strict=True):
-        agree = [a == b for a, b in zip(guessed, row, strict=False)]
-        accepted.append([*agree, False].index(False))
-    return own, torch.tensor(accepted, device=own.device)
-
-
-def padded(rows, length, pad_id):
-    """Rows of tokens, one after the other, filled up at their ends."""
-    device = rows[0].device
-    return torch.stack([torch.cat([row, torch.full((length - len(row),), pad_id, device=device)]) for row in rows])
-
-
 @wrong("changes its input")
 def accept_guesses(logits, guesses, pad_id):
-    own, accepted = decide(logits, guesses)
-    guesses[guesses != own[:, :-1]] = pad_id
-    rows = [row[: n + 1] for row, n in zip(own, accepted.tolist(), strict=True)]
-    return padded(rows, own.size(1), pad_id), accepted + 1
+    own = logits.argmax(dim=-1)
+    agree = (guesses == own[:, :-1]).long().cumprod(dim=1)
+    guesses[agree == 0] = pad_id
+    places = torch.arange(own.size(1), device=own.device)
+    return own.masked_fill(places > agree.sum(dim=1, keepdim=True), pad_id), agree.sum(dim=1) + 1
 
 
 # -- call_cost --------------------------------------------------------------------------------------

@@ -7,8 +7,51 @@ import torch.nn.functional as F
 
 from answers import right, unnamed, wrong
 from attn_course import attention
+from attn_course.exercises.engine.mutants import Edited
 
 # -- join_blocks -----------------------------------------------------------------------------------
+
+
+def _shrink(old, new):
+    return (old - new).nan_to_num(nan=0.0).exp()
+
+
+@right
+def join_blocks(first, second):
+    largest = first[0].maximum(second[0])
+    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
+    total = one * first[1] + two * second[1]
+    mixed = one * first[2] + two * second[2]
+    return largest, total, mixed
+
+
+FACTORS = "_shrink(first[0], largest), _shrink(second[0], largest)"
+EDITS = {  # what a learner changes in the answer above
+    "factor upside down": {FACTORS: "(_safe(largest) - first[0]).exp(), (_safe(largest) - second[0]).exp()"},
+    "smaller maximum": {"maximum": "minimum", FACTORS: "(first[0] - largest).exp(), (second[0] - largest).exp()"},
+    "counted from 0": {FACTORS: "first[0].exp(), second[0].exp()"},
+    "divided too early": {"total, mixed\n": "total, mixed / torch.where(total == 0, 1.0, total)\n"},
+    "overflow on the way": {
+        FACTORS: "first[0].exp(), second[0].exp()",
+        "total, mixed\n": "total / _safe(largest).exp(), mixed / _safe(largest).exp()\n",
+    },
+    "logarithm of a sum as the maximum": {
+        "maximum": "logaddexp",
+        FACTORS: "(first[0] - _safe(largest)).exp(), (second[0] - _safe(largest)).exp()",
+    },
+    "sum multiplied into the mix": {"first[2]": "first[1] * first[2]", "second[2]": "second[1] * second[2]"},
+    "blocks averaged": {"total, mixed\n": "total / 2, mixed / 2\n"},
+    "0 in some places": {  # low scores taken for hidden
+        FACTORS: "((x[0] - largest.masked_fill(largest < -300, 0.0)).exp() for x in (first, second))"
+    },
+    "-inf minus -inf": {  # with a batch in front
+        FACTORS: "((x[0] - (_safe(largest) if largest.dim() == 2 else largest)).exp() for x in (first, second))"
+    },
+}
+for mistake, edits in EDITS.items():
+    wrong(mistake)(Edited(join_blocks, edits).answer)
+axis_lost = {FACTORS: "((x[0] - _safe(largest)).exp().squeeze()[..., None] for x in (first, second))"}
+unnamed("axis of one query lost")(Edited(join_blocks, axis_lost).answer)
 
 
 @right
@@ -31,40 +74,6 @@ def join_blocks(first, second):
     return [largest, total, powers[0] * first[2] + powers[1] * second[2]]
 
 
-def _shrink(old, new):
-    return (old - new).nan_to_num(nan=0.0).exp()
-
-
-@wrong("factor upside down")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    safe = torch.where(largest == -math.inf, 0.0, largest)
-    grow_1, grow_2 = (safe - first[0]).exp(), (safe - second[0]).exp()
-    return largest, grow_1 * first[1] + grow_2 * second[1], grow_1 * first[2] + grow_2 * second[2]
-
-
-@wrong("smaller maximum")
-def join_blocks(first, second):
-    smaller = torch.min(first[0], second[0])
-    one, two = torch.exp(first[0] - smaller), torch.exp(second[0] - smaller)
-    return smaller, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("counted from 0")
-def join_blocks(first, second):
-    one, two = first[0].exp(), second[0].exp()
-    largest = torch.max(first[0], second[0])
-    return largest, first[1] * one + second[1] * two, first[2] * one + second[2] * two
-
-
-@wrong("divided too early")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = _shrink(first[0], largest), _shrink(second[0], largest)
-    total = one * first[1] + two * second[1]
-    return largest, total, (one * first[2] + two * second[2]) / torch.where(total == 0, 1.0, total)
-
-
 @wrong("changes its input")
 def join_blocks(first, second):
     largest = torch.maximum(first[0], second[0])
@@ -77,27 +86,6 @@ def join_blocks(first, second):
     return largest, total, mixed
 
 
-@wrong("overflow on the way")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two, base = first[0].exp(), second[0].exp(), _safe(largest).exp()
-    return largest, (one * first[1] + two * second[1]) / base, (one * first[2] + two * second[2]) / base
-
-
-@wrong("logarithm of a sum as the maximum")
-def join_blocks(first, second):
-    top = torch.stack([first[0], second[0]]).logsumexp(0)
-    one, two = (torch.exp(block[0] - _safe(top)) for block in (first, second))
-    return top, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("sum multiplied into the mix")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = (_shrink(block[0], largest) * block[1] for block in (first, second))
-    return largest, one + two, one * first[2] + two * second[2]
-
-
 @wrong("wrong at one end only")  # what is hidden in the second block alone
 def join_blocks(first, second):
     largest = first[0].maximum(second[0])
@@ -107,30 +95,6 @@ def join_blocks(first, second):
     return tuple(torch.where(hidden, alone, both) for alone, both in zip(second, joined, strict=True))
 
 
-@wrong("blocks averaged")
-def join_blocks(first, second):
-    largest = first[0].maximum(second[0])
-    one, two = (_shrink(block[0], largest) for block in (first, second))
-    total = torch.stack([one * first[1], two * second[1]]).mean(0)
-    return largest, total, torch.stack([one * first[2], two * second[2]]).mean(0)
-
-
-@wrong("0 in some places")  # low scores taken for hidden
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest < -300, 0.0)
-    one, two = (first[0] - base).exp(), (second[0] - base).exp()
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@wrong("-inf minus -inf")  # with a batch in front
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest == -torch.inf, 0.0) if largest.dim() == 2 else largest
-    one, two = (first[0] - base).exp(), (second[0] - base).exp()
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
 @unnamed("one query decides for all")  # looks at the second block first
 def join_blocks(first, second):
     for one, other in ((second, first), (first, second)):
@@ -138,14 +102,6 @@ def join_blocks(first, second):
             return other
     largest = first[0].maximum(second[0])
     one, two = (_shrink(block[0], largest) for block in (first, second))
-    return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
-
-
-@unnamed("axis of one query lost")
-def join_blocks(first, second):
-    largest = torch.maximum(first[0], second[0])
-    base = largest.masked_fill(largest == -torch.inf, 0.0)
-    one, two = ((x[0] - base).exp().squeeze()[..., None] for x in (first, second))
     return largest, one * first[1] + two * second[1], one * first[2] + two * second[2]
 
 
@@ -316,8 +272,3 @@ def bytes_moved(T, S, D, query_block, bytes_per_number):
 @right
 def bytes_moved(T, S, D, query_block, bytes_per_number):
     return 2 * bytes_per_number * D * (T - (-T // query_block) * S)
-
-
-@wrong("a larger unit")
-def bytes_moved(T, S, D, query_block, bytes_per_number):
-    return bytes_per_number * D * 2 * (T + math.ceil(T / query_block) * S) / 2**20

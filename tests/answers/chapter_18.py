@@ -141,12 +141,6 @@ def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch
     return one_token * num_tokens * num_layers * batch
 
 
-@wrong("a larger unit")
-def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=2, window=None):
-    tokens = num_tokens if window is None else min(window, num_tokens)
-    return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number / 2**20
-
-
 @wrong("another default")
 def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=4, window=None):
     tokens = num_tokens if window is None else min(window, num_tokens)

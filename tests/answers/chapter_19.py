@@ -32,18 +32,14 @@ def window_and_best(scores, window, k):
     return (ones.tril() & ~before) | (before & (ranks < k))
 
 
-def places(scores):
-    place = torch.arange(scores.size(-1), device=scores.device)
-    return place[:, None], place
-
-
 @wrong("changes its input")
 def window_and_best(scores, window, k):
-    t, s = places(scores)
-    before = s <= t - window
+    place = torch.arange(scores.size(-1), device=scores.device)
+    distance = place[:, None] - place
+    before = distance >= window
     best = scores.masked_fill_(~before, -math.inf).topk(min(k, scores.size(-1))).indices
     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
-    return ((s > t - window) & (s <= t)) | (chosen & before)
+    return ((distance < window) & (distance >= 0)) | (chosen & before)
 
 
 # -- delta_step --------------------------------------------------------------------------------------
@@ -66,19 +62,12 @@ def delta_step(state, k, v, beta, gate):
 # -- stack_bytes -------------------------------------------------------------------------------------
 
 
-def total(layers, entries_of, factor):
-    return factor * sum(numbers * entries_of[kind](size) for kind, numbers, size in layers)
-
-
-def entries(num_tokens, **others):
-    return {
+@right
+def stack_bytes(layers, num_tokens, bytes_per_number=2):
+    entries = {
         "full": lambda size: num_tokens,
         "window": lambda size: min(size, num_tokens),
         "pooled": lambda size: num_tokens // size,
         "state": lambda size: 1,
-    } | others
-
-
-@right
-def stack_bytes(layers, num_tokens, bytes_per_number=2):
-    return total(layers, entries(num_tokens), bytes_per_number)
+    }
+    return bytes_per_number * sum(numbers * entries[kind](size) for kind, numbers, size in layers)

@@ -3,8 +3,56 @@
 import torch
 
 from answers import right, unnamed, wrong
+from attn_course.exercises.engine.mutants import Edited
 
 # -- load_renamed -------------------------------------------------------------------------------------
+
+
+@right
+def load_renamed(module, tensors, names, transposed):  # in place, by slices
+    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
+    new = {n: tensors[n].T if n in transposed else tensors[n] for n in names if n in tensors}
+    bad += [n for n in new if new[n].shape != module.get_parameter(names[n]).shape]
+    if bad:
+        raise ValueError(str(bad))
+    for n, tensor in new.items():
+        module.get_parameter(names[n]).data[...] = tensor
+    return module
+
+
+CALL, COMPARED = "module.get_parameter(names[n])", "new[n].shape != module.get_parameter(names[n]).shape"
+EDITS = {  # what a learner changes in the answer above
+    "parameters replaced or frozen": {".data[...] = tensor": ".data = tensor"},
+    "file changed": {"[...] = tensor\n": "[...] = tensor\n        tensors.pop(n)\n"},
+    "shapes taken for sizes": {
+        COMPARED: f"new[n].numel() != {CALL}.numel()",
+        "[...] = tensor": f"[...] = tensor.reshape({CALL}.shape)",
+    },
+    "another module": {
+        "    for n,": "    module = type(module)(module.q_proj.in_features, module.up.out_features)\n    for n,"
+    },
+    "shapes compared before transposing": {
+        "tensors[n].T if n in transposed else tensors[n]": "tensors[n]",
+        "[...] = tensor": "[...] = tensor.T if n in transposed else tensor",
+    },
+    "shape noticed too late": {COMPARED: f"new[n].numel() != {CALL}.numel()"},
+    "tensors exchanged": {  # in the order of the table
+        "n, tensor in new.items()": "p, tensor in zip(module.parameters(), new.values(), strict=True)",
+        f"{CALL}.data": "p.data",
+    },
+    "type of the file": {".data[...] = tensor": ".data = tensor.clone()"},
+    "settings changed": {"    bad = ": "    module.eval()\n    bad = "},
+}
+for mistake, edits in EDITS.items():
+    wrong(mistake)(Edited(load_renamed, edits).answer)
+EDITS = {
+    "names of two parts only": {"    for n,": "    dict(ours.split('.') for ours in names.values())\n    for n,"},
+    "refused for the file before": {"transposed)": "transposed, bad=[])", "bad = [": "bad += ["},
+    "first axis compared": {COMPARED: f"len(new[n]) != len({CALL})"},
+    "axes of length 1 not compared": {COMPARED: f"new[n].squeeze().shape != {CALL}.squeeze().shape"},
+}
+for mistake, edits in EDITS.items():
+    unnamed(mistake)(Edited(load_renamed, edits).answer)
 
 
 @right
@@ -34,13 +82,6 @@ def load_renamed(module, tensors, names, transposed):  # undoes what it has done
     return module
 
 
-@right
-def load_renamed(module, tensors, names, transposed):  # in place, by slices, whatever else the module has
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data[...] = tensor
-    return module
-
-
 @wrong("another error")
 def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal, but says one name
     places = {ours: tensors[theirs] for theirs, ours in names.items()}
@@ -54,161 +95,12 @@ def load_renamed(module, tensors, names, transposed):  # a KeyError is a refusal
     return module
 
 
-def checked(module, tensors, names, transposed):
-    """What a right answer would copy: parameters and tensors."""
-    missing = [n for n in names if n not in tensors]
-    unexpected = [n for n in tensors if n not in names]
-    shared = [n for n in names if n in tensors]
-    new = {n: tensors[n].T if n in transposed else tensors[n] for n in shared}
-    misfits = [n for n in shared if new[n].shape != module.get_parameter(names[n]).shape]
-    if missing or unexpected or misfits:
-        raise ValueError(f"{missing} {unexpected} {misfits}")
-    return [(module.get_parameter(names[n]), new[n]) for n in shared]
-
-
-@wrong("parameters replaced or frozen")
-def load_renamed(module, tensors, names, transposed):
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data = tensor
-    return module
-
-
-@wrong("file changed")
-def load_renamed(module, tensors, names, transposed):
-    pairs = checked(module, tensors, names, transposed)
-    with torch.no_grad():
-        for name, (parameter, tensor) in zip(list(names), pairs, strict=True):
-            parameter.copy_(tensor)
-            tensors.pop(name)
-    return module
-
-
-@wrong("shapes taken for sizes")
-def load_renamed(module, tensors, names, transposed):
-    wrong_names = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    new = {n: tensors[n].T if n in transposed else tensors[n] for n in names if n in tensors}
-    wrong_names += [n for n, t in new.items() if t.numel() != module.get_parameter(names[n]).numel()]
-    if wrong_names:
-        raise ValueError(" ".join(wrong_names))
-    with torch.no_grad():
-        for n, t in new.items():
-            parameter = module.get_parameter(names[n])
-            parameter.copy_(t.reshape(parameter.shape))
-    return module
-
-
-def _misfits(module, tensors, names, look):
-    """The names that are missing, unexpected, or of another size in the eyes of ``look``."""
-    bad = [*(names.keys() ^ tensors.keys())]
-    return bad + [n for n in names.keys() & tensors.keys() if not look(tensors[n], module.get_parameter(names[n]))]
-
-
-@wrong("another module")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: t.shape == p.shape):
-        raise ValueError(f"{bad}")
-    filled = type(module)(module.q_proj.in_features, module.up.out_features)
-    filled.load_state_dict({ours: turned[n] for n, ours in names.items()})
-    return filled
-
-
-@wrong("shapes compared before transposing")
-def load_renamed(module, tensors, names, transposed):
-    if bad := _misfits(module, tensors, names, lambda t, p: t.shape == p.shape):
-        raise ValueError(f"these do not fit: {bad}")
-    module.load_state_dict({ours: tensors[n].T if n in transposed else tensors[n] for n, ours in names.items()})
-    return module
-
-
 @wrong("table not used")
 def load_renamed(module, tensors, names, transposed):
     state = module.state_dict()
     if bad := state.keys() ^ tensors.keys():
         raise ValueError(f"no place or no tensor for {sorted(bad)}")
     module.load_state_dict({n: t.T if n in transposed else t for n, t in tensors.items()})
-    return module
-
-
-@wrong("shape noticed too late")
-def load_renamed(module, tensors, names, transposed):
-    bad = [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    shared = names.keys() & tensors.keys()
-    bad += [n for n in shared if tensors[n].numel() != module.get_parameter(names[n]).numel()]
-    if bad:
-        raise ValueError(str(bad))
-    with torch.no_grad():
-        for name, ours in names.items():
-            module.get_parameter(ours).copy_(tensors[name].T if name in transposed else tensors[name])
-    return module
-
-
-@wrong("tensors exchanged")
-def load_renamed(module, tensors, names, transposed):
-    turned = [t for _, t in checked(module, tensors, names, transposed)]
-    if len(turned) < len(tensors):
-        raise ValueError(f"{names.keys() ^ tensors.keys()}")
-    with torch.no_grad():
-        for parameter, tensor in zip(module.parameters(), turned, strict=True):  # in the order of the table
-            parameter.copy_(tensor)
-    return module
-
-
-@wrong("type of the file")
-def load_renamed(module, tensors, names, transposed):
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data = tensor.clone()
-    return module
-
-
-@wrong("settings changed")
-def load_renamed(module, tensors, names, transposed):
-    module.eval()
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data.copy_(tensor)
-    return module
-
-
-@unnamed("names of two parts only")
-def load_renamed(module, tensors, names, transposed):
-    for ours in names.values():
-        part, leaf = ours.split(".")
-        getattr(getattr(module, part), leaf)
-    for parameter, tensor in checked(module, tensors, names, transposed):
-        parameter.data.copy_(tensor)
-    return module
-
-
-@unnamed("refused for the file before")
-def load_renamed(module, tensors, names, transposed, bad=[]):  # noqa: B006
-    bad += [n for n in names if n not in tensors] + [n for n in tensors if n not in names]
-    new = {n: t.T if n in transposed else t for n, t in tensors.items() if n in names}
-    bad += [n for n in new if new[n].shape != module.get_parameter(names[n]).shape]
-    if bad:
-        raise ValueError(str(bad))
-    with torch.no_grad():
-        for n, tensor in new.items():
-            module.get_parameter(names[n]).copy_(tensor)
-    return module
-
-
-@unnamed("first axis compared")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: len(t) == len(p)):
-        raise ValueError(f"{bad}")
-    for n, ours in names.items():
-        module.get_parameter(ours).data.copy_(turned[n])
-    return module
-
-
-@unnamed("axes of length 1 not compared")
-def load_renamed(module, tensors, names, transposed):
-    turned = {n: t.T if n in transposed else t for n, t in tensors.items()}
-    if bad := _misfits(module, turned, names, lambda t, p: t.squeeze().shape == p.squeeze().shape):
-        raise ValueError(f"{bad}")
-    for n, ours in names.items():
-        module.get_parameter(ours).data.copy_(turned[n])
     return module
 
 

@@ -10,9 +10,41 @@ import torch.nn.functional as F
 import attn_course
 from answers import right, unnamed, wrong
 from attn_course import attention
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.ports.burn import from_burn_mask
 
 # -- stable_quiet -----------------------------------------------------------------------------------
+
+
+@right
+def stable_quiet(x, dim=-1):
+    m = torch.relu(x.max(dim, keepdim=True).values)
+    e = torch.exp(x - m)
+    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
+
+
+LARGEST = "torch.relu(x.max(dim, keepdim=True).values)"
+EDITS = {  # what a learner changes in the answer above
+    "one stays one": {LARGEST: "x.max(dim, keepdim=True)[0]", "torch.exp(-m)": "1.0"},
+    "zero shifted the wrong way": {"torch.exp(-m)": "torch.exp(m)"},
+    "one maximum for all": {LARGEST: "torch.relu(x.max()).detach()"},
+    "softmax over a fixed axis": {"x.max(dim": "x.max(-1"},
+    "softmax overflows": {LARGEST: "x.detach().abs().amax(dim, keepdim=True)"},  # the largest in size is no maximum
+    "nan in empty rows": {LARGEST: "x.detach().amax(dim, keepdim=True)"},
+    # The maximum is differentiated, and exp(-m) is infinite where all scores are low.
+    "zero left out of the maximum": {LARGEST: "x.max(dim, keepdim=True)[0]"},
+    "changes its input": {
+        LARGEST: f"{LARGEST}.detach()",
+        "    e = torch.exp(x - m)": "    x -= m\n    e = torch.exp(x)",
+    },
+    "scores cut off": {"torch.exp(x - m)": "torch.exp(torch.clamp(x, max=50.0))", "torch.exp(-m)": "1"},
+    "something added to the sum": {"torch.exp(-m)": "torch.exp(-m) + 0.02"},
+    # The second try of section 24.7, its nan mended.
+    "low scores lost in half precision": {LARGEST: "x.detach().amax(dim, keepdim=True).nan_to_num(neginf=0.0)"},
+}
+for mistake, edits in EDITS.items():
+    wrong(mistake)(Edited(stable_quiet, edits).answer)
+wrong("softmax over a fixed axis")(Edited(stable_quiet, {"e.sum(dim": "e.sum(-1"}).answer)
 
 
 @wrong("percents lost in half precision")
@@ -27,33 +59,6 @@ def stable_quiet(x, dim=-1):
     return torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 1, x.size(dim))
 
 
-@right
-def stable_quiet(x, dim=-1):
-    m = torch.relu(x.max(dim, keepdim=True).values)
-    e = torch.exp(x - m)
-    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
-
-
-@wrong("one stays one")
-def stable_quiet(x, dim=-1):
-    e = torch.exp(x - x.max(dim, keepdim=True)[0])
-    return e / (e.sum(dim, keepdim=True) + 1.0)
-
-
-@wrong("zero shifted the wrong way")
-def stable_quiet(x, dim=-1):
-    m = torch.relu(x.max(dim, keepdim=True).values)
-    e = torch.exp(x - m)
-    return e / (torch.exp(m) + e.sum(dim, keepdim=True))
-
-
-@wrong("one maximum for all")
-def stable_quiet(x, dim=-1):
-    m = torch.relu(x.max()).detach()
-    e = torch.exp(x - m)
-    return e / (torch.exp(-m) + e.sum(dim, keepdim=True))
-
-
 @wrong("first column cut off")
 def stable_quiet(x, dim=-1):  # the zero in front, cut off behind
     zero = torch.zeros_like(x.select(dim, 0).unsqueeze(dim))
@@ -63,19 +68,6 @@ def stable_quiet(x, dim=-1):  # the zero in front, cut off behind
 @wrong("softmax over a fixed axis")
 def stable_quiet(x, dim=-1):  # the zero on the last axis, the softmax over dim
     return torch.softmax(F.pad(x, (0, 1)), dim)[..., :-1]
-
-
-@wrong("softmax overflows")
-def stable_quiet(x, dim=-1):  # the largest in size is no maximum
-    m = x.detach().abs().amax(dim, keepdim=True)
-    return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
-
-
-@wrong("nan in empty rows")
-def stable_quiet(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True)
-    e = torch.exp(x - m)
-    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
 
 
 @wrong("nan in the gradient")
@@ -92,31 +84,38 @@ def stable_quiet(x, dim=-1):  # in float32, whatever comes in
     return (shifted / (torch.exp(-largest) + shifted.sum(dim, keepdim=True))).to(x)
 
 
-@wrong("zero left out of the maximum")
-def stable_quiet(x, dim=-1):  # the maximum is differentiated, and exp(-m) is infinite where all scores are low
-    m = x.max(dim, keepdim=True)[0]
-    e = torch.exp(x - m)
-    return e / (e.sum(dim, keepdim=True) + torch.exp(-m))
+@wrong("another default")
+def stable_quiet(x, dim=0):
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
 
 
-@wrong("changes its input")
+@unnamed("an axis counted from the end is refused")
 def stable_quiet(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    x -= m
-    return x.exp() / ((-m).exp() + x.exp().sum(dim, keepdim=True))
+    if dim < -1:
+        raise ValueError(dim)
+    zero = torch.zeros_like(x.narrow(dim, 0, 1))
+    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
 
 
-@wrong("scores cut off")
+@wrong("empty rows along the last axis only")
 def stable_quiet(x, dim=-1):
-    exponentials = torch.exp(torch.clamp(x, max=50.0))
-    return exponentials / (exponentials.sum(dim, keepdim=True) + 1)
+    empty = (x == -math.inf).all(-1, keepdim=True)
+    safe = x.masked_fill(empty, 0)
+    m = safe.detach().amax(dim, keepdim=True)
+    e = (safe - m).exp()
+    return (e / ((-m).exp() + e.sum(dim, keepdim=True))).masked_fill(empty, 0)
 
 
-@wrong("something added to the sum")
+@unnamed("weights in empty rows")
 def stable_quiet(x, dim=-1):
-    m = torch.relu(x.max(dim, keepdim=True).values)
-    e = torch.exp(x - m)
-    return e / (torch.exp(-m) + e.sum(dim, keepdim=True) + 0.02)
+    return _by_appending(x.clamp(min=-10), dim)
+
+
+@unnamed("small weights set to 0")
+def stable_quiet(x, dim=-1):
+    weights = _by_appending(x, dim)
+    return weights.masked_fill(weights < 6e-5, 0)
 
 
 # -- course_mask ------------------------------------------------------------------------------------
@@ -181,6 +180,47 @@ def course_mask(mask_pad, mask_attn):
     if mask_attn is None:
         return ~mask_pad[:, None, :]
     return ~mask_pad[:, :, None] & ~mask_attn
+
+
+@wrong("places missing")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is None or not mask_attn.any():
+        return ~mask_pad[:, None]
+    return ~mask_attn if mask_pad is None else ~mask_attn & ~mask_pad[:, None]
+
+
+@wrong("padding taken to be at the end")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is not None:
+        return ~(mask_attn | mask_pad[:, None])
+    lengths = (~mask_pad).sum(dim=1)
+    return (torch.arange(mask_pad.size(1), device=mask_pad.device) < lengths[:, None])[:, None]
+
+
+@wrong("empty rows shown")
+def course_mask(mask_pad, mask_attn):
+    if mask_attn is not None and mask_pad is not None:
+        return ~mask_pad[:, None] & ~mask_attn
+    seen = ~mask_attn if mask_pad is None else ~mask_pad[:, None]
+    return seen | ~seen.any(dim=-1, keepdim=True)
+
+
+@wrong("True too often")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None:
+        return ~mask_attn
+    if mask_attn is None:
+        return ~mask_pad[:, None]
+    return ~(mask_pad & ~mask_pad.all(dim=-1, keepdim=True))[:, None] & ~mask_attn
+
+
+@unnamed("without padding it counts on the other mask")
+def course_mask(mask_pad, mask_attn):
+    if mask_pad is None or not mask_pad.any():
+        return ~mask_attn
+    return ~mask_pad[:, None] if mask_attn is None else ~(mask_pad[:, None] | mask_attn)
 
 
 # -- tells_quiet ------------------------------------------------------------------------------------
@@ -315,235 +355,10 @@ def tells_quiet(fn):
         return False
 
 
-# -- attend_with_sinks ------------------------------------------------------------------------------
-
-
-@right
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * q.size(-1) ** -0.5
-    if mask is not None:
-        scores = torch.where(mask, scores, -torch.inf)
-    s = sinks.view(1, -1, 1, 1)
-    m = torch.maximum(scores.amax(-1, keepdim=True), s)
-    e = torch.exp(scores - m)
-    weights = e / (e.sum(-1, keepdim=True) + torch.exp(s - m))
-    return torch.einsum("bhts,bhsd->bhtd", weights, v), weights
-
-
-@right
-def attend_with_sinks(q, k, v, sinks, mask=None):  # one more key, a column of ones in the queries
-    weights = attention(q, k, v, mask)[1]
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    weights = weights * torch.sigmoid(scores.logsumexp(-1, keepdim=True) - sinks[:, None, None])
-    return weights @ v, weights
-
-
-@wrong("renormalised")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    _, weights = attention(q, k, v, mask, sink=sinks)
-    weights = weights / weights.sum(-1, keepdim=True)
-    return weights @ v, weights
-
-
-@wrong("sink not exponentiated")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    e = scores.exp()
-    weights = e / (e.sum(-1, keepdim=True) + sinks.view(-1, 1, 1))
-    return weights @ v, weights
-
-
-@wrong("one stays one")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    e = torch.exp(scores - scores.amax(-1, keepdim=True))
-    weights = e / (e.sum(-1, keepdim=True) + sinks.exp().view(-1, 1, 1))
-    return weights @ v, weights
-
-
-@wrong("softmax overflows")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    weights = scores.exp() / (scores.exp().sum(-1, keepdim=True) + sinks.exp()[:, None, None])
-    return weights @ v, weights
-
-
-@wrong("sink's weight returned")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    column = sinks[:, None, None].expand(*scores.shape[:3], 1)
-    weights = torch.cat([scores, column], -1).softmax(-1)
-    return weights[..., :-1] @ v, weights
-
-
-@wrong("no gradient")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    return attention(q, k, v, mask, sink=torch.tensor(sinks.tolist(), dtype=q.dtype, device=q.device))
-
-
-@wrong("sink with a value")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-    weights = torch.cat([scores, column], dim=-1).softmax(-1)
-    out = weights @ torch.cat([v, torch.ones_like(v[:, :, :1])], dim=2)
-    return out, weights[..., :-1]
-
-
-@wrong("maximum without the sink")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    m = scores.detach().amax(dim=-1, keepdim=True)
-    m = torch.where(m.isinf(), 0.0, m)
-    e = (scores - m).exp()
-    weights = e / (e.sum(dim=-1, keepdim=True) + (sinks[None, :, None, None] - m).exp())
-    return weights @ v, weights
-
-
-def _keys_and_sinks(q, k, mask):
-    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / math.sqrt(q.shape[-1])
-    return scores if mask is None else torch.where(mask, scores, -math.inf)
-
-
-@wrong("nan in empty rows")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = _keys_and_sinks(q, k, mask)
-    column = sinks.view(-1, 1, 1).expand(*scores.shape[:3], 1)
-    if mask is not None:
-        column = column.masked_fill(~mask.any(-1, keepdim=True), -math.inf)
-    weights = torch.cat([column, scores], dim=-1).softmax(-1)[..., 1:]
-    return weights @ v, weights
-
-
-# -- More mistakes, by exercise -------------------------------------------------------------------------
-
-
-@wrong("another default")
-def stable_quiet(x, dim=0):
-    zero = torch.zeros_like(x.narrow(dim, 0, 1))
-    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
-
-
-@unnamed("an axis counted from the end is refused")
-def stable_quiet(x, dim=-1):
-    if dim < -1:
-        raise ValueError(dim)
-    zero = torch.zeros_like(x.narrow(dim, 0, 1))
-    return torch.cat([x, zero], dim).softmax(dim).narrow(dim, 0, x.size(dim))
-
-
-@wrong("places missing")
-def course_mask(mask_pad, mask_attn):
-    if mask_attn is None or not mask_attn.any():
-        return ~mask_pad[:, None]
-    return ~mask_attn if mask_pad is None else ~mask_attn & ~mask_pad[:, None]
-
-
-def _beside_sinks(scores, v, sinks):
-    column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
-    weights = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
-    return weights @ v, weights
-
-
-@unnamed("nan wherever a mask lets through: 0 times infinity")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores + (~mask) * -math.inf
-    return _beside_sinks(scores, v, sinks)
-
-
-@wrong("another default")
-def attend_with_sinks(q, k, v, sinks, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return _beside_sinks(scores, v, sinks)
-
-
 def _scores_of_all_kinds():
     x = 3 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
     x[1], x[2], x[3] = -8.0, 200 * x[2], -math.inf
     return x
-
-
-# -- Still more answers, by exercise --------------------------------------------------------------------
-
-
-@wrong("empty rows along the last axis only")
-def stable_quiet(x, dim=-1):
-    empty = (x == -math.inf).all(-1, keepdim=True)
-    safe = x.masked_fill(empty, 0)
-    m = safe.detach().amax(dim, keepdim=True)
-    e = (safe - m).exp()
-    return (e / ((-m).exp() + e.sum(dim, keepdim=True))).masked_fill(empty, 0)
-
-
-@unnamed("weights in empty rows")
-def stable_quiet(x, dim=-1):
-    return _by_appending(x.clamp(min=-10), dim)
-
-
-@wrong("low scores lost in half precision")
-def stable_quiet(x, dim=-1):  # the second try of section 24.7, its nan mended
-    m = x.detach().amax(dim, keepdim=True)
-    m = m.masked_fill(m == -math.inf, 0)
-    e = (x - m).exp()
-    return e / ((-m).exp() + e.sum(dim, keepdim=True))
-
-
-@unnamed("small weights set to 0")
-def stable_quiet(x, dim=-1):
-    weights = _by_appending(x, dim)
-    return weights.masked_fill(weights < 6e-5, 0)
-
-
-@wrong("padding taken to be at the end")
-def course_mask(mask_pad, mask_attn):
-    if mask_pad is None:
-        return ~mask_attn
-    if mask_attn is not None:
-        return ~(mask_attn | mask_pad[:, None])
-    lengths = (~mask_pad).sum(dim=1)
-    return (torch.arange(mask_pad.size(1), device=mask_pad.device) < lengths[:, None])[:, None]
-
-
-@wrong("empty rows shown")
-def course_mask(mask_pad, mask_attn):
-    if mask_attn is not None and mask_pad is not None:
-        return ~mask_pad[:, None] & ~mask_attn
-    seen = ~mask_attn if mask_pad is None else ~mask_pad[:, None]
-    return seen | ~seen.any(dim=-1, keepdim=True)
-
-
-@wrong("True too often")
-def course_mask(mask_pad, mask_attn):
-    if mask_pad is None:
-        return ~mask_attn
-    if mask_attn is None:
-        return ~mask_pad[:, None]
-    return ~(mask_pad & ~mask_pad.all(dim=-1, keepdim=True))[:, None] & ~mask_attn
-
-
-@unnamed("without padding it counts on the other mask")
-def course_mask(mask_pad, mask_attn):
-    if mask_pad is None or not mask_pad.any():
-        return ~mask_attn
-    return ~mask_pad[:, None] if mask_attn is None else ~(mask_pad[:, None] | mask_attn)
 
 
 @right
@@ -592,15 +407,57 @@ def tells_quiet(fn):
     return _tries(fn, [_scores_of_all_kinds()], total=torch.sum)
 
 
-@wrong("maximum of hidden scores")
+# -- attend_with_sinks ------------------------------------------------------------------------------
+
+
+@right
 def attend_with_sinks(q, k, v, sinks, mask=None):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    column = sinks[:, None, None]
-    m = torch.maximum(scores.amax(-1, keepdim=True), column).detach()
-    e = torch.exp(scores - m)
+    scores = q @ k.mT * q.size(-1) ** -0.5
     if mask is not None:
-        e = e * mask
-    weights = e / (e.sum(-1, keepdim=True) + torch.exp(column - m))
+        scores = torch.where(mask, scores, -torch.inf)
+    s = sinks.view(1, -1, 1, 1)
+    m = torch.maximum(scores.amax(-1, keepdim=True), s)
+    e = torch.exp(scores - m)
+    weights = e / (e.sum(-1, keepdim=True) + torch.exp(s - m))
+    return weights @ v, weights
+
+
+HIDE, REST = "torch.where(mask, scores, -torch.inf)", "1 - weights.sum(-1, keepdim=True)"
+LARGEST = "torch.maximum(scores.amax(-1, keepdim=True), s)"
+EDITS = {  # what a learner changes in the answer above
+    "maximum of hidden scores": {HIDE: "scores", "(scores - m)": "(scores - m) * (1 if mask is None else mask)"},
+    "softmax overflows": {"exp(scores - m)": "exp(scores)", "exp(s - m)": "exp(s)"},
+    "renormalised": {"    return ": "    weights = weights / weights.sum(-1, keepdim=True)\n    return "},
+    "sink not exponentiated": {"exp(scores - m)": "exp(scores)", "torch.exp(s - m)": "s"},
+    "one stays one": {LARGEST: "scores.amax(-1, keepdim=True)", "exp(s - m)": "exp(s)"},
+    "sink's weight returned": {"@ v, weights": f"@ v, torch.cat([weights, {REST}], dim=-1)"},
+    "maximum without the sink": {LARGEST: "scores.detach().amax(-1, keepdim=True).nan_to_num(neginf=0.0)"},
+    "no gradient": {"sinks.view": "torch.tensor(sinks.tolist()).to(q).view"},
+    "sink with a value": {"@ v,": f"@ v + {REST},"},  # of ones
+    "nan in empty rows": {
+        "    m =": "    s = s if mask is None else s.masked_fill(~mask.any(-1, keepdim=True), -torch.inf)\n    m ="
+    },
+    "another default": {"mask=None": "mask"},
+}
+for mistake, edits in EDITS.items():
+    wrong(mistake)(Edited(attend_with_sinks, edits).answer)
+EDITS = {
+    "nan wherever a mask lets through: 0 times infinity": {HIDE: "scores + (~mask) * -torch.inf"},
+    "views of exchanged axes": {
+        "q @ k.mT": "(q.view(-1, *q.shape[2:]) @ k.reshape(-1, *k.shape[2:]).mT).view(*q.shape[:3], -1)"
+    },
+}
+for mistake, edits in EDITS.items():
+    unnamed(mistake)(Edited(attend_with_sinks, edits).answer)
+
+
+@right
+def attend_with_sinks(q, k, v, sinks, mask=None):  # one more key, a column of ones in the queries
+    weights = attention(q, k, v, mask)[1]
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = weights * torch.sigmoid(scores.logsumexp(-1, keepdim=True) - sinks[:, None, None])
     return weights @ v, weights
 
 
@@ -623,27 +480,3 @@ def attend_with_sinks(q, k, v, sinks, mask=None):
         both = torch.where(torch.cat([mask, always], dim=-1), both, -math.inf)
     weights = both.softmax(dim=-1)[..., :-1]
     return weights @ v, weights
-
-
-@unnamed("views of exchanged axes")
-def attend_with_sinks(q, k, v, sinks, mask=None):
-    B, H, T, D = q.shape
-    scores = q.view(B * H, T, D) @ k.reshape(B * H, -1, D).mT / math.sqrt(D)
-    scores = scores.view(B, H, T, -1)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return _beside_sinks(scores, v, sinks)
-
-
-@wrong("softmax over a fixed axis")
-def stable_quiet(x, dim=-1):
-    m = x.detach().amax(dim, keepdim=True).clamp(min=0)
-    exponentials = (x - m).exp()
-    return exponentials / ((-m).exp() + exponentials.sum(-1, keepdim=True))
-
-
-@wrong("softmax over a fixed axis")
-def stable_quiet(x, dim=-1):
-    m = x.detach().amax(-1, keepdim=True).clamp(min=0)
-    exponentials = (x - m).exp()
-    return exponentials / ((-m).exp() + exponentials.sum(dim, keepdim=True))
