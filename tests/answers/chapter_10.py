@@ -17,16 +17,13 @@ from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 
 
-def merged_at(pieces, pair, between=""):
+def merged_at(pieces, pair):
     """The pieces with the pair glued wherever it stands."""
     done, i = [], 0
     while i < len(pieces):
-        if pieces[i : i + 2] == pair:
-            done.append(between.join(pair))
-            i += 2
-        else:
-            done.append(pieces[i])
-            i += 1
+        size = 2 if pieces[i : i + 2] == pair else 1
+        done.append("".join(pieces[i : i + size]))
+        i += size
     return tuple(done)
 
 
@@ -72,18 +69,6 @@ def build_vocabulary(sentences, min_count):
     words = ["<unk>", "<s>", "</s>", "<pad>"]
     words += [word for word, count in by_frequency(sentences) if count >= min_count]
     return {word: i for i, word in enumerate(words)}
-
-
-@wrong("ids to words")
-def build_vocabulary(sentences, min_count):
-    words = SPECIAL + [word for word, count in by_frequency(sentences) if count >= min_count]
-    return dict(enumerate(words))
-
-
-@wrong("counts instead of ids")
-def build_vocabulary(sentences, min_count):
-    counts = {word: count for word, count in by_frequency(sentences) if count >= min_count}
-    return {word: i for i, word in enumerate(SPECIAL)} | counts
 
 
 def _ordered(sentences, min_count, key=lambda count, word: (-count, word)):
@@ -157,59 +142,6 @@ def merge_step(cut):  # with a sign between the pieces that no word holds
     return best, {tuple(text.strip("|").split("||")): n for text, n in texts.items()}
 
 
-def glue(word, best):
-    out, i = [], 0
-    while i < len(word):
-        step = 2 if word[i : i + 2] == best else 1
-        out.append("".join(word[i : i + step]))
-        i += step
-    return tuple(out)
-
-
-@wrong("pairs over the edges of words")
-def merge_step(cut):
-    counts = Counter()
-    last = None
-    for word, n in cut.items():
-        for piece in word:
-            if last is not None:
-                counts[last[0], piece] += last[1]
-            last = piece, n
-    best = counts.most_common(1)[0][0]
-    return best, {glue(word, best): n for word, n in cut.items()}
-
-
-@wrong("pair kept as a tuple")
-def merge_step(cut):
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for pair in pairwise(pieces):
-            pairs[pair] += count
-    best = max(pairs, key=pairs.get)
-    merged = {}
-    for pieces, count in cut.items():
-        done, i = [], 0
-        while i < len(pieces):
-            if pieces[i : i + 2] == best:
-                done.append(best)
-                i += 2
-            else:
-                done.append(pieces[i])
-                i += 1
-        merged[tuple(done)] = count
-    return best, merged
-
-
-@wrong("pieces in one string")
-def merge_step(cut):
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for pair in pairwise(pieces):
-            pairs[pair] += count
-    best = max(pairs, key=pairs.get)
-    return best, {" ".join(merged_at(pieces, best)): count for pieces, count in cut.items()}
-
-
 def _most_frequent_pair(cut):
     counts = defaultdict(int)
     for pieces, count in cut.items():
@@ -218,30 +150,24 @@ def _most_frequent_pair(cut):
     return max(counts, key=counts.get)
 
 
-def _walked(pieces, fits, *, used_up=True):
-    """Pieces in which each two neighbours that fit are one."""
-    done, i = [], 0
-    while i < len(pieces):
-        if i + 1 < len(pieces) and fits(pieces[i], pieces[i + 1]):
-            done.append(pieces[i] + pieces[i + 1])
-            i += 2 if used_up or i + 2 >= len(pieces) or not fits(pieces[i + 1], pieces[i + 2]) else 1
-        else:
-            done.append(pieces[i])
-            i += 1
-    return tuple(done)
-
-
-@wrong("dict alone")
+@wrong("pieces in one string")
 def merge_step(cut):
     pair = _most_frequent_pair(cut)
-    return {_walked(pieces, lambda x, y: (x, y) == pair): count for pieces, count in cut.items()}
+    return pair, {" ".join(merged_at(pieces, pair)): count for pieces, count in cut.items()}
+
+
+@wrong("once in a word")
+def merge_step(cut):
+    pairs = Counter(pair for pieces, count in cut.items() for pair in set(pairwise(pieces)) for _ in range(count))
+    best = max(pairs, key=pairs.get)
+    return best, {merged_at(pieces, best): count for pieces, count in cut.items()}
 
 
 @wrong("changes its input")
 def merge_step(cut):
     pair = _most_frequent_pair(cut)
     for pieces in list(cut):
-        cut[_walked(pieces, lambda x, y: (x, y) == pair)] = cut.pop(pieces)
+        cut[merged_at(pieces, pair)] = cut.pop(pieces)
     return pair, cut
 
 
@@ -317,42 +243,9 @@ def pad_pairs(pairs):
     return pad([[*src, 2] for src, _ in pairs]), tgt, tgt.clone()
 
 
-@wrong("no beginning")
-def pad_pairs(pairs):
-    return pad([[*src, 2] for src, _ in pairs]), pad([t for _, t in pairs]), pad([[*t, 2] for _, t in pairs])
-
-
-@wrong("no end")
-def pad_pairs(pairs):
-    return pad([[*src, 2] for src, _ in pairs]), pad([[1, *t] for _, t in pairs]), pad([t for _, t in pairs])
-
-
-@wrong("words cut off")
-def pad_pairs(pairs):  # as for a language model, where one long text is read and written
-    src = pad([[*src, 2] for src, _ in pairs])
-    return src, pad([tgt[:-1] for _, tgt in pairs]), pad([tgt[1:] for _, tgt in pairs])
-
-
 @wrong("padded with another number")
 def pad_pairs(pairs):
-    def pad(rows):
-        tensors = [torch.tensor(row) for row in rows]
-        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=-100)
-
-    src = pad([[*src, EOS_ID] for src, _ in pairs])
-    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
-    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
-
-
-@wrong("a column too many")
-def pad_pairs(pairs):
-    def pad(rows):
-        width = max(map(len, rows)) + 1
-        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows])
-
-    src = pad([[*src, EOS_ID] for src, _ in pairs])
-    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
-    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+    return tuple(pad(rows, -100) for rows in _three(pairs))
 
 
 def _three(pairs):
@@ -369,20 +262,9 @@ def _up_to(rows, width=None, value=PAD_ID):
     return out
 
 
-@wrong("not integers")
+@wrong("a column too many")
 def pad_pairs(pairs):
-    return tuple(_up_to(rows).to(torch.float64) for rows in _three(pairs))
-
-
-@wrong("lists instead of tensors")
-def pad_pairs(pairs):
-    return tuple(_up_to(rows).tolist() for rows in _three(pairs))
-
-
-@wrong("shifted by two")
-def pad_pairs(pairs):
-    src, read, written = _three(pairs)
-    return _up_to(src), _up_to(read), _up_to([row[1:] or row for row in written])
+    return tuple(_up_to(rows, max(map(len, rows)) + 1) for rows in _three(pairs))
 
 
 @wrong("changes its input")
@@ -452,57 +334,6 @@ def fill_buckets(lengths, max_cells):
     return buckets
 
 
-def shortest_first(lengths):
-    return sorted(range(len(lengths)), key=lambda i: lengths[i])
-
-
-@wrong("sentence lost at the edge")
-def fill_buckets(lengths, max_cells):
-    buckets, bucket = [], []
-    for i in shortest_first(lengths):
-        if lengths[i] * (len(bucket) + 1) <= max_cells:
-            bucket.append(i)
-        else:
-            buckets.append(bucket)
-            bucket = []
-    buckets.append(bucket)
-    return buckets
-
-
-@wrong("an empty bucket")
-def fill_buckets(lengths, max_cells):
-    buckets = [[]]
-    for i in shortest_first(lengths):
-        if not buckets[-1] or lengths[i] * (len(buckets[-1]) + 1) > max_cells:
-            buckets.append([])
-        buckets[-1].append(i)
-    return buckets
-
-
-@wrong("a bucket for each length")
-def fill_buckets(lengths, max_cells):
-    buckets = defaultdict(list)
-    for i, length in enumerate(lengths):
-        buckets[length].append(i)
-    return list(buckets.values())
-
-
-@wrong("one bucket")
-def fill_buckets(lengths, max_cells):
-    return [sorted(range(len(lengths)), key=lambda i: lengths[i])]
-
-
-@wrong("one list for all buckets")
-def fill_buckets(lengths, max_cells):
-    buckets, bucket = [], []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if bucket and lengths[i] * (len(bucket) + 1) > max_cells:
-            buckets.append(bucket)
-            del bucket[:]
-        bucket.append(i)
-    return [*buckets, bucket] if bucket else []
-
-
 @unnamed("lengths up to 99")
 def fill_buckets(lengths, max_cells):
     buckets = []
@@ -545,28 +376,8 @@ def remove_leaks(train, held_out, key):
     return sorted(pair for pair in train if key(pair[0]) not in ja and key(pair[1]) not in en)
 
 
-@wrong("indices instead of pairs")
-def remove_leaks(train, held_out, key):
-    ja = {key(pair[0]) for pair in held_out}
-    en = {key(pair[1]) for pair in held_out}
-    return [i for i, p in enumerate(train) if key(p[0]) not in ja and key(p[1]) not in en]
-
-
-@wrong("one side returned")
-def remove_leaks(train, held_out, key):
-    ja = {key(pair[0]) for pair in held_out}
-    en = {key(pair[1]) for pair in held_out}
-    return [a for a, b in train if key(a) not in ja and key(b) not in en]
-
-
 def _sides(held_out, key):
     return [{key(text) for text in column} for column in zip(*held_out, strict=True)] or [set(), set()]
-
-
-@wrong("a key of your own")
-def remove_leaks(train, held_out, key):
-    japanese, english = _sides(held_out, str.casefold)
-    return [p for p in train if p[0].casefold() not in japanese and p[1].casefold() not in english]
 
 
 @wrong("changes its input")
@@ -639,22 +450,3 @@ def remove_leaks(train, held_out, key):
     japanese, english = _sides(held_out, key)
     left, right = zip(*train, strict=True)
     return [(ja, en) for ja, en in zip(left, right, strict=True) if key(ja) not in japanese and key(en) not in english]
-
-
-@wrong("once in a word")
-def merge_step(cut):
-    pairs = Counter()
-    for pieces, count in cut.items():
-        for pair in set(pairwise(pieces)):
-            pairs[pair] += count
-    best = max(pairs, key=pairs.get)
-    merged = {}
-    for pieces, count in cut.items():
-        done = []
-        for piece in pieces:
-            if done and (done[-1], piece) == best:
-                done[-1] += piece
-            else:
-                done.append(piece)
-        merged[tuple(done)] = count
-    return best, merged
