@@ -36,18 +36,6 @@ def word_accuracy(logits, tgt, pad_id):
     return float(((guess == tgt) * mask).sum() / mask.sum())
 
 
-@wrong("padding only")
-def word_accuracy(logits, tgt, pad_id):
-    mask = tgt == pad_id
-    return (((logits.argmax(-1) == tgt) & mask).sum() / mask.sum()).item()
-
-
-@wrong("count instead of share")
-def word_accuracy(logits, tgt, pad_id):
-    words = tgt != pad_id
-    return (logits.argmax(-1)[words] == tgt[words]).sum().item()
-
-
 @wrong("a tensor instead of a number")
 def word_accuracy(logits, tgt, pad_id):
     words = tgt != pad_id
@@ -58,12 +46,6 @@ def word_accuracy(logits, tgt, pad_id):
 def word_accuracy(logits, tgt, pad_id):
     words = tgt != pad_id
     return (logits.argmax(dim=-1) == tgt)[words].float()
-
-
-@wrong("ids compared by size")
-def word_accuracy(logits, tgt, pad_id):
-    words = tgt > pad_id
-    return (logits.argmax(-1)[words] == tgt[words]).float().mean().item()
 
 
 @unnamed("largest over the positions")
@@ -111,13 +93,6 @@ def word_loss(logits, tgt, pad_id):
     return -(of_targets * words).sum() / words.sum()
 
 
-@wrong("padding only")
-def word_loss(logits, tgt, pad_id):
-    logs = logits.log_softmax(-1).gather(2, tgt.unsqueeze(2)).squeeze(2)
-    mask = tgt == pad_id
-    return -(logs * mask).sum() / mask.sum()
-
-
 @wrong("softmax overflows")
 def word_loss(logits, tgt, pad_id):
     probabilities = logits.softmax(-1)
@@ -157,15 +132,6 @@ def word_loss(logits, tgt, pad_id):
 @wrong("a number instead of a tensor")
 def word_loss(logits, tgt, pad_id):
     return F.cross_entropy(logits.mT, tgt, ignore_index=pad_id).item()
-
-
-@wrong("backward called already")
-def word_loss(logits, tgt, pad_id):
-    logs = logits.log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
-    loss = -logs[tgt != pad_id].mean()
-    if loss.requires_grad:
-        loss.backward(retain_graph=True)
-    return loss
 
 
 @wrong("a constant factor")  # sentences of one word lose their axis
