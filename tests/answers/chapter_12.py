@@ -264,17 +264,6 @@ def accumulated_gradient(weight, parts, pad_id):
 def accumulated_gradient(weight, parts, pad_id):
     total, tokens = torch.zeros_like(weight), 0
     for x, target in parts:
-        real = target != pad_id
-        x, target = x[real], target[real]
-        total += x.T @ ((x @ weight).softmax(-1) - F.one_hot(target, weight.size(1)))
-        tokens += len(target)
-    return total / tokens
-
-
-@right
-def accumulated_gradient(weight, parts, pad_id):
-    total, tokens = torch.zeros_like(weight), 0
-    for x, target in parts:
         x, target = x[target != pad_id], target[target != pad_id]
         error = (x @ weight).softmax(-1) - F.one_hot(target, weight.size(1))
         total += (x[:, :, None] * error[:, None, :]).sum(0)  # a matrix for each token

@@ -42,26 +42,11 @@ def _transposed(table):
     return table.transpose(0, 1).contiguous().transpose(0, 1)
 
 
-def _first_places(target, pad_id):
-    """Return True at the first positions of each row, as many as the row has tokens."""
-    return torch.arange(target.size(1), device=target.device) < (target != pad_id).sum(dim=1, keepdim=True)
-
-
 def _smoothed(logits, target, smoothing, pad_id):
     log_probs = logits.log_softmax(-1)
     right = log_probs.gather(-1, target[..., None]).squeeze(-1)
     losses = -(1 - smoothing) * right - smoothing * log_probs.mean(-1)
     return losses[target != pad_id].mean()
-
-
-def _mean_of_sentences(loss, real):
-    return ((loss * real).sum(1) / real.sum(1)).mean()
-
-
-def _entropy(smoothing, V):
-    """Return the entropy of a smoothed label."""
-    right, other = 1 - smoothing + smoothing / V, smoothing / V
-    return -right * math.log(right) - ((V - 1) * other * math.log(other) if other else 0.0)
 
 
 def _by_torch(logits, target, smoothing, pad_id):
@@ -104,9 +89,7 @@ smoothed_loss = Exercise(
     chapter=12,
     signs={
         "axes left": lambda found, *inputs: found[0].dim() > 0,
-        "gradient of one part missing": lambda found, logits, target, smoothing, pad_id: _only_the_gradient(
-            found, logits, target, smoothing, pad_id
-        ),
+        "gradient of one part missing": _only_the_gradient,
         "a number instead of a tensor": lambda found, *inputs: isinstance(found[0], float),
     },
 )
@@ -167,18 +150,6 @@ def _trapezoid(step, peak, warmup, steps, cooldown):
     return peak * min(1.0, up, down)
 
 
-def _cosine_at_the_end(step, steps, cooldown):
-    progress = max(0.0, (step - (steps - cooldown)) / cooldown)
-    return (1 + math.cos(math.pi * progress)) / 2
-
-
-def _wrong_way(step, peak, warmup, steps, cooldown):
-    start = steps - cooldown
-    if step < warmup:
-        return peak * step / warmup
-    return peak if step <= start else peak * (step - start) / cooldown
-
-
 plateau_rate = Exercise(
     name="plateau_rate",
     trials=_steps,
@@ -186,15 +157,6 @@ plateau_rate = Exercise(
     result_names=("rate / peak",),
     use=_share_of_the_peak,
     chapter=12,
-    answers={
-        "cool-down rises": _wrong_way,
-        "falls after cooldown steps": lambda step, peak, warmup, steps, cooldown: (
-            peak * (step / warmup if step < warmup else (steps - step) / cooldown if step > cooldown else 1.0)
-        ),
-        "falls to the end of the cool-down's own length": lambda step, peak, warmup, steps, cooldown: (
-            peak * (steps - step) / steps if step > steps - cooldown else peak * min(1.0, step / warmup)
-        ),
-    },
     signs={
         "a tensor instead of a number": lambda found, *inputs: isinstance(found, Tensor),
         "rounded": lambda found, step, peak, *sizes: any(
@@ -237,10 +199,6 @@ def _scaled(gradients, limit):
     return [g * by for g in gradients]
 
 
-def _each_alone(gradients, limit):
-    return [_scaled([g], limit)[0] for g in gradients]
-
-
 def _as_list(first, second, rest):
     return [first, second, *(rest if isinstance(rest, tuple) else () if rest is None else (rest,))]
 
@@ -269,10 +227,6 @@ def _shares_memory(new, old):
     )
 
 
-def _by_the_norm_so_far(gradients, limit):
-    return [_scaled(gradients[:number], limit)[-1] for number in range(1, len(gradients) + 1)]
-
-
 def _kind_of(found):
     if isinstance(found, list | tuple):
         return "a list"
@@ -287,15 +241,6 @@ clip_together = Exercise(
     result_names=("first", "second", "the rest", "whether it shares its memory with what was given"),
     use=_use_three,
     chapter=12,
-    answers={
-        "each on its own": _each_alone,
-        "by value": lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients],
-        "nothing clipped": lambda gradients, limit: [g.clone() for g in gradients],
-        "limit shared out": lambda gradients, limit: _each_alone(gradients, limit / len(gradients)),
-        "norm so far": _by_the_norm_so_far,
-        "stacked": lambda gradients, limit: torch.stack(gradients),
-        "put end to end with their axes": lambda gradients, limit: torch.cat(gradients),
-    },
     signs={
         "short ones dropped": lambda found, *inputs: isinstance(found, tuple) and len(found) == 1,
         "one long vector": lambda found, *inputs: (
@@ -339,36 +284,8 @@ def _several_parts(draw):
     yield "ten parts", *sizes(3, 7, *(2, 3, 1, 3, 2, 3, 2, 1, 3, 2))
 
 
-def _gradient(loss_of):
-    """Return an answer that computes the gradient of the given loss with respect to the weight."""
-
-    def answer(weight, parts, pad_id):
-        weight = weight.detach().clone().requires_grad_()
-        return torch.autograd.grad(loss_of(weight, parts, pad_id), weight)[0]
-
-    return answer
-
-
-def _part_loss(weight, x, target, pad_id, reduction="sum"):
-    return F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction=reduction)
-
-
 def _count(parts, pad_id):
     return sum(int((target != pad_id).sum()) for _, target in parts)
-
-
-def _divided_so_far(weight, parts, pad_id):
-    loss, seen = 0.0, 0
-    for x, target in parts:
-        seen += int((target != pad_id).sum())
-        loss = loss + _part_loss(weight, x, target, pad_id) / seen
-    return loss
-
-
-def _first_tokens(x, target, pad_id):
-    """Return the first rows of a part, as many as it has tokens."""
-    count = int((target != pad_id).sum())
-    return x[:count], target[:count]
 
 
 def _use_parts(answer, weight, pad_id, parts):
@@ -390,23 +307,6 @@ def _use_parts(answer, weight, pad_id, parts):
     )
 
 
-def _by_hand(axis=-1, hide_labels_only=False):
-    """Return a gradient without autograd, with a softmax along another axis or with padding included."""
-
-    def answer(weight, parts, pad_id):
-        total = torch.zeros_like(weight)
-        for x, target in parts:
-            real = target != pad_id
-            labels = F.one_hot(target, weight.size(1)).to(weight.dtype) * real[:, None]
-            if hide_labels_only:
-                total += x.T @ ((x @ weight).softmax(axis) - labels)
-            else:
-                total += x[real].T @ ((x[real] @ weight).softmax(axis) - labels[real])
-        return total / _count(parts, pad_id)
-
-    return answer
-
-
 def _points_along(move, gradient):
     """Return whether two tensors have the same direction."""
     by = float((move * gradient).sum() / gradient.square().sum())
@@ -415,8 +315,10 @@ def _points_along(move, gradient):
 
 def _accumulated(weight, parts, pad_id):
     weight = weight.detach().clone().requires_grad_()
-    loss = sum(F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum") for x, target in parts)
-    count = sum(int((target != pad_id).sum()) for _, target in parts)
+    loss = count = 0
+    for x, target in parts:
+        count += int((target != pad_id).sum())
+        loss = loss + F.cross_entropy(x @ weight, target, ignore_index=pad_id, reduction="sum")
     return torch.autograd.grad(loss / count, weight)[0]
 
 
@@ -431,30 +333,6 @@ accumulated_gradient = Exercise(
     ),
     use=_use_parts,
     chapter=12,
-    answers={
-        "parts with padding left out": _gradient(
-            lambda weight, parts, pad_id: (
-                sum((_part_loss(weight, x, t, pad_id) for x, t in parts if (t != pad_id).all()), 0 * weight.sum())
-                / _count(parts, pad_id)
-            )
-        ),
-        "divided by the tokens so far": _gradient(_divided_so_far),
-        "sum over the vocabulary": _gradient(
-            lambda w, parts, pad_id: (
-                sum((x @ w).logsumexp(-1)[t != pad_id].sum() for x, t in parts) / _count(parts, pad_id)
-            )
-        ),
-        "no copy that requires gradients": lambda weight, parts, pad_id: _part_loss(
-            weight, *parts[0], pad_id
-        ).backward(),
-        "softmax over the rows": _by_hand(axis=0),
-        "padding in the gradient": _by_hand(hide_labels_only=True),
-        "padding at the end only": _gradient(
-            lambda w, parts, pad_id: (
-                sum(_part_loss(w, *_first_tokens(x, t, pad_id), pad_id=-100) for x, t in parts) / _count(parts, pad_id)
-            )
-        ),
-    },
     signs={
         "one number instead of the gradient": lambda found, *inputs: (
             isinstance(found[0], Tensor | float) and getattr(found[0], "ndim", 0) == 0
