@@ -311,13 +311,6 @@ def keep_min_p(logits, p):
     return kept
 
 
-@wrong("dropped logits set to 0")
-def keep_min_p(logits, p):
-    probs = logits.softmax(dim=-1)
-    dropped = probs < p * probs.amax(-1, keepdim=True)
-    return torch.where(dropped, torch.zeros_like(logits), logits)
-
-
 @wrong("a large negative number instead of −∞")
 def keep_min_p(logits, p):
     probs = logits.softmax(dim=-1)
@@ -424,21 +417,6 @@ def link_error(predicted, sure, possible):
 def link_error(predicted, sure, possible):
     hits = sum(len(a & s) + len(a & p) for a, s, p in zip(predicted, sure, possible, strict=True))
     return 1 - Fraction(hits, sum(map(len, predicted)) + sum(map(len, sure)))
-
-
-@wrong("mean of sentences")
-def link_error(predicted, sure, possible):
-    rates = []
-    for a, s, p in zip(predicted, sure, possible, strict=True):
-        rates.append(1 - (len(a & s) + len(a & p)) / (len(a) + len(s)))
-    return torch.tensor(rates).double().mean()
-
-
-@wrong("sentences without a prediction left out")
-def link_error(predicted, sure, possible):
-    kept = [i for i, links in enumerate(predicted) if links]
-    hits = sum(len(predicted[i] & sure[i]) + len(predicted[i] & possible[i]) for i in kept)
-    return 1 - hits / max(sum(len(predicted[i]) + len(sure[i]) for i in kept), 1)
 
 
 @unnamed("divided by the number of predicted links on the way")

@@ -157,23 +157,6 @@ def _step(log_probs, next_log_probs):
     return index // V, index % V, best
 
 
-def _each_its_own(log_probs, following):
-    best, tokens = (log_probs[:, None] + following).max(dim=-1)
-    best, order = best.sort(descending=True)
-    return order, tokens[order], best
-
-
-def _each_its_own_unsorted(log_probs, following):
-    best, tokens = (log_probs[:, None] + following).max(dim=-1)
-    return torch.arange(len(best), device=best.device), tokens, best
-
-
-def _only_the_best_beam(log_probs, following):
-    first = log_probs.argmax()
-    best, tokens = following[first].topk(len(log_probs))
-    return torch.full_like(tokens, int(first)), tokens, best + log_probs[first]
-
-
 def _is_sure(log_probs, following):
     """Return whether all probabilities differ and every continuation is possible."""
     differ = len(following.unique()) == following.numel()
@@ -188,15 +171,9 @@ def _in_lists(found, log_probs, following):
     return where(_is_sure, _step)(tensors, log_probs, following)
 
 
-def _places_after_sorting(log_probs, following):
-    totals = (log_probs[:, None] + following).sort(dim=-1, descending=True).values
-    best, index = totals.flatten().topk(len(log_probs))
-    return index // totals.size(1), index % totals.size(1), best
-
-
-def _places_after_sorting_the_beams(log_probs, following):
-    falling, order = log_probs.sort(descending=True)
-    return _step(falling, following[order])
+def _sure(edits):
+    """Return the sign of an edit of the right answer, in the trials that can tell."""
+    return where(_is_sure, Edited(_step, edits))
 
 
 def _impossible_is_finite(found, log_probs, following):
@@ -219,35 +196,6 @@ def _one_comes_twice(found, log_probs, following):
     return pairs.size(1) < len(log_probs) and torch.allclose(totals, _step(log_probs, following)[2])
 
 
-def _each_token_once(log_probs, following):
-    best, parents = (log_probs[:, None] + following).max(dim=0)
-    best, tokens = best.topk(len(log_probs))
-    return parents[tokens], tokens, best
-
-
-def _shared_out(log_probs, following):
-    parents, tokens, totals = _step(log_probs, following)
-    return parents, tokens, totals - (log_probs[:, None] + following).flatten().logsumexp(0)
-
-
-def _best_of_each_row_first(log_probs, following):
-    best, tokens = (log_probs[:, None] + following).topk(len(log_probs), dim=-1)
-    best, index = best.flatten().topk(len(log_probs))
-    return index // len(log_probs), tokens.flatten()[index], best
-
-
-def _two_of_each(log_probs, following):
-    best, tokens = (log_probs[:, None] + following).topk(2 if len(log_probs) > 1 else 1, dim=-1)
-    best, index = best.flatten().topk(len(log_probs))
-    return index // tokens.size(1), tokens.flatten()[index], best
-
-
-def _by_the_new_token_alone(log_probs, following):
-    best, index = following.flatten().topk(len(log_probs))
-    totals, order = (best + log_probs[index // following.size(1)]).sort(descending=True)
-    return (index // following.size(1))[order], (index % following.size(1))[order], totals
-
-
 beam_step = Exercise(
     name="beam_step",
     trials=_beams,
@@ -255,18 +203,35 @@ beam_step = Exercise(
     use=_in_one_order,
     result_names=("parents", "tokens", "totals"),
     chapter=13,
-    answers={
-        "more of a row than it has": _best_of_each_row_first,
-        "places after sorting as parents": _places_after_sorting_the_beams,
-    },
     signs={
-        "chosen by the new token alone": where(_is_sure, _by_the_new_token_alone),
-        "each beam keeps its best": where(_is_sure, _each_its_own),
-        "two of each beam": where(_is_sure, _two_of_each),
-        "each beam keeps its best, unsorted": where(_is_sure, _each_its_own_unsorted),
-        "smallest instead of largest": where(_is_sure, Edited(_step, {"topk(K)": "topk(K, largest=False)"})),
-        "probabilities as totals": where(_is_sure, Edited(_step, {"index % V, best": "index % V, best.exp()"})),
-        "only the best beam": where(_is_sure, _only_the_best_beam),
+        "chosen by the new token alone": _sure(
+            {
+                "totals.flatten()": "next_log_probs.flatten()",
+                "    return": "    best, order = totals.flatten()[index].sort(descending=True)\n"
+                "    index = index[order]\n    return",
+            }
+        ),
+        "each beam keeps its best": _sure(
+            {
+                "totals.flatten().topk(K)": "totals.max(-1)",
+                "    return": "    best, order = best.sort(descending=True)\n    return",
+                "index // V, index % V": "order, index[order]",
+            }
+        ),
+        "two of each beam": _sure(
+            {"totals.flatten()": "totals.where(totals >= totals.topk(min(K, 2)).values[:, -1:], -math.inf).flatten()"}
+        ),
+        "each beam keeps its best, unsorted": _sure(
+            {"totals.flatten().topk(K)": "totals.max(-1)", "index // V, index % V": "torch.arange(K).to(index), index"}
+        ),
+        "smallest instead of largest": _sure({"topk(K)": "topk(K, largest=False)"}),
+        "probabilities as totals": _sure({"index % V, best": "index % V, best.exp()"}),
+        "only the best beam": _sure(
+            {
+                "totals.flatten()": "totals[log_probs.argmax()]",
+                "index // V, index % V": "log_probs.argmax().expand(K), index",
+            }
+        ),
         "K of each beam": lambda found, log_probs, following: (
             None
             if len(log_probs) == 1 or len(log_probs) > following.size(1)
@@ -283,13 +248,15 @@ beam_step = Exercise(
         "axis lost with one beam": lambda found, log_probs, following: (
             len(log_probs) == 1 and all(part.dim() == 0 for part in found)
         ),
-        "places after sorting as tokens": where(_is_sure, _places_after_sorting),
+        "places after sorting as tokens": _sure({"+ next_log_probs": "+ next_log_probs.sort(descending=True).values"}),
         "a finite number for −∞": _impossible_is_finite,
         "impossible ones left out": _impossible_left_out,
         "one continuation twice": _one_comes_twice,
-        "totals shared out": where(_is_sure, _shared_out),
+        "totals shared out": _sure({"% V, best": "% V, best - totals.flatten().logsumexp(0)"}),
         "lists instead of tensors": _in_lists,
-        "each token once": where(_is_sure, _each_token_once),
+        "each token once": _sure(
+            {"totals.flatten()": "totals.amax(0)", "index // V, index % V": "totals.argmax(0)[index], index"}
+        ),
     },
 )
 
@@ -323,28 +290,14 @@ def _logits_and_p(draw):
     yield "a view with exchanged axes", 2 * draw(5, 2, 7).transpose(0, 1), 0.3
 
 
-def _top(x):
-    return x.amax(dim=-1, keepdim=True)
-
-
 def _keep(logits, p):
     probs = logits.softmax(-1)
     return logits.masked_fill(probs < p * probs.amax(dim=-1, keepdim=True), -math.inf)
 
 
-def _rightly(probs, logits, p):
-    return ~(probs < p * _top(probs))
-
-
-def _nucleus(probs, logits, p):
-    falling, order = probs.sort(dim=-1, descending=True)
-    kept = falling.cumsum(-1) - falling < p
-    return torch.zeros_like(kept).scatter(-1, order, kept)
-
-
 def _very_negative(found, logits, p):
     """Recognise logits that are unchanged for the kept tokens, with large negative numbers elsewhere."""
-    kept = _rightly(logits.softmax(-1), logits, p)
+    kept = _keep(logits, p).isfinite()
     dropped = found[~kept]
     return torch.allclose(found[kept], logits[kept]) and bool((dropped < -1e3).all() and dropped.isfinite().any())
 
@@ -355,20 +308,7 @@ keep_min_p = Exercise(
     right=_keep,
     result_names=("logits",),
     chapter=13,
-    answers={
-        "logarithm to the base 10": lambda logits, p: logits.masked_fill(
-            logits - _top(logits) < math.log10(p), -math.inf
-        ),
-        "places after sorting": lambda logits, p: logits.masked_fill(
-            ~_rightly(logits.softmax(-1).sort(dim=-1, descending=True).values, logits, p), -math.inf
-        ),
-    },
     signs={
-        "dropped logits set to 0": lambda found, logits, p: (
-            torch.allclose(found, logits.where(_rightly(logits.softmax(-1), logits, p), 0.0))
-            if logits.isfinite().all()
-            else None
-        ),
         "a large negative number instead of −∞": _very_negative,
         "a mask instead of logits": lambda found, logits, p: found.dtype == torch.bool,
     },
@@ -430,16 +370,6 @@ def _ngrams(words, n):
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
-def _hits(a, b):
-    return sum((a & b).values())
-
-
-def _share(pairs):
-    """Return hits divided by totals, over all pairs (hits, total); 0 if there is nothing to count."""
-    hits, totals = (sum(column) for column in zip(*pairs, strict=True))
-    return hits / totals if totals else 0.0
-
-
 def _right_precision(hypotheses, references, n):
     hits = total = 0
     for h, r in zip(hypotheses, references, strict=True):
@@ -447,24 +377,6 @@ def _right_precision(hypotheses, references, n):
         hits += (mine & theirs).total()
         total += mine.total()
     return hits / total if total else 0.0
-
-
-def _mean_of_sentences(hypotheses, references, n, counts=lambda h, n: len(h) >= n):
-    shares = [_right_precision([h], [r], n) for h, r in zip(hypotheses, references, strict=True) if counts(h, n)]
-    return sum(shares) / len(shares)
-
-
-def _joined(sentences):
-    return [[word for sentence in sentences for word in sentence]]
-
-
-def _corpus_counts(sentences, n):
-    return sum((_ngrams(sentence, n) for sentence in sentences), Counter())
-
-
-def _clipped_by_the_corpus(hypotheses, references, n):
-    mine, theirs = _corpus_counts(hypotheses, n), _corpus_counts(references, n)
-    return _share([(_hits(mine, theirs), sum(mine.values()))])
 
 
 def _as_a_share(answer, hypotheses, references, n):
@@ -477,25 +389,6 @@ def _as_any_number(found):
     return float(found) if isinstance(found, numbers.Real) and not isinstance(found, bool) else found
 
 
-def _with_brevity_penalty(hypotheses, references, n):
-    written, wanted = sum(map(len, hypotheses)), sum(map(len, references))
-    penalty = 1.0 if written > wanted else math.exp(1 - wanted / written)
-    return penalty * _right_precision(hypotheses, references, n)
-
-
-def _glued(words, n, between=""):
-    return Counter(between.join(g) for g in _ngrams(words, n).elements())
-
-
-def _in_any_order(words, n):
-    return Counter(tuple(sorted(gram)) for gram in _ngrams(words, n).elements())
-
-
-def _with_one_added(hypotheses, references, n):
-    total = sum(max(len(words) - n + 1, 0) for words in hypotheses)
-    return (_right_precision(hypotheses, references, n) * total + 1) / (total + 1)
-
-
 clipped_precision = Exercise(
     name="clipped_precision",
     trials=_corpora,
@@ -503,19 +396,6 @@ clipped_precision = Exercise(
     use=_as_a_share,
     result_names=("the share",),
     chapter=13,
-    answers={
-        "clipped by the corpus": _clipped_by_the_corpus,
-        "mean of sentences": _mean_of_sentences,
-        "mean of sentences, short ones as 0": lambda *inputs: _mean_of_sentences(*inputs, counts=lambda h, n: True),
-        "brevity penalty included": _with_brevity_penalty,
-        "reference of the first of two alike": lambda hypotheses, references, n: _right_precision(
-            hypotheses, [references[hypotheses.index(h)] for h in hypotheses], n
-        ),
-        "one added": _with_one_added,
-        "mean of the precisions up to n": lambda hypotheses, references, n: (
-            sum(_right_precision(hypotheses, references, m) for m in range(1, n + 1)) / n
-        ),
-    },
 )
 
 
@@ -560,37 +440,6 @@ def _alignments(draw):
     )
 
 
-def _error(rate):
-    """Return an answer from the counts over the corpus: |A|, |S|, |P|, |A ∩ S|, |A ∩ P|, |A ∪ S|."""
-
-    def answer(predicted, sure, possible):
-        triples = list(zip(predicted, sure, possible, strict=True))
-        return rate(
-            sum(len(a) for a, s, p in triples),
-            sum(len(s) for a, s, p in triples),
-            sum(len(p) for a, s, p in triples),
-            sum(len(a & s) for a, s, p in triples),
-            sum(len(a & p) for a, s, p in triples),
-            sum(len(a | s) for a, s, p in triples),
-        )
-
-    return answer
-
-
-def _mean_error(predicted, sure, possible):
-    rates = [_link_error([a], [s], [p]) for a, s, p in zip(predicted, sure, possible, strict=True)]
-    return sum(rates) / len(rates)
-
-
-def _where_predicted(*alignments):
-    kept = [links for links in zip(*alignments, strict=True) if links[0]]
-    return _link_error(*zip(*kept, strict=True))
-
-
-def _turned(alignments):
-    return [{(s, t) for t, s in links} for links in alignments]
-
-
 def _give_sets(answer, predicted, sure, possible):
     before = predicted, sure, possible
     given = tuple([set(a) for a in links] for links in before)
@@ -606,11 +455,13 @@ def _give_sets(answer, predicted, sure, possible):
 
 
 def _link_error(predicted, sure, possible):
-    hits = total = 0
+    recalled = confirmed = links = wanted = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
-        hits += len(a & s) + len(a & p)
-        total += len(a) + len(s)
-    return 1 - hits / total
+        recalled += len(a & s)
+        confirmed += len(a & p)
+        links += len(a)
+        wanted += len(s)
+    return 1 - (recalled + confirmed) / (links + wanted)
 
 
 link_error = Exercise(
@@ -620,20 +471,4 @@ link_error = Exercise(
     use=_give_sets,
     result_names=("the rate",),
     chapter=13,
-    answers={
-        "harmonic mean": _error(lambda A, S, P, AS, AP, AuS: 1 - 2 * AP * AS / (AP * S + AS * A)),
-        "sentences thrown together": lambda *alignments: _link_error(*([set().union(*a)] for a in alignments)),
-        "mean of precision and recall": _error(lambda A, S, P, AS, AP, AuS: 1 - (AP / A + AS / S) / 2),
-        "fraction without brackets": _error(lambda A, S, P, AS, AP, AuS: 1 - (AS + AP) / A + S),
-    },
-    signs={
-        "mean of sentences": lambda found, predicted, sure, possible: (
-            math.isclose(found, _mean_error(predicted, sure, possible), rel_tol=1e-6)
-            if all(a or s for a, s in zip(predicted, sure, strict=True))
-            else None
-        ),
-        "sentences without a prediction left out": lambda found, predicted, sure, possible: (
-            math.isclose(found, _where_predicted(predicted, sure, possible), abs_tol=1e-6) if any(predicted) else None
-        ),
-    },
 )
