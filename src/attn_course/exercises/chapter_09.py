@@ -47,11 +47,6 @@ def _normalised(x, gain, bias, eps=1e-5):
     return gain * (x - mean) / torch.sqrt(variance + eps) + bias
 
 
-def _between_0_and_1(x, gain, bias, eps=1e-5):
-    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
-    return gain * (x - low) / (high - low + eps) + bias
-
-
 def _lost_far_from_0(found, x, gain, bias, eps=1e-5):
     """Return whether the error is the rounding error of a difference of two large numbers."""
     mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
@@ -67,9 +62,6 @@ layer_norm = Exercise(
     gradients=True,
     in_parts=True,
     chapter=9,
-    answers={
-        "brought between 0 and 1": _between_0_and_1,
-    },
     signs={
         "mean of squares less square of the mean": _lost_far_from_0,
     },
@@ -312,13 +304,6 @@ class _Tied(nn.Module):
         return x @ self.weight.T
 
 
-class _ScaledInPlace(_Tied):
-    def embed(self, ids):
-        with torch.no_grad():
-            self.weight.mul_(math.sqrt(self.weight.size(-1)))
-        return self.weight[ids]
-
-
 TiedTable = Exercise(
     name="TiedTable",
     trials=_tables,
@@ -336,9 +321,6 @@ TiedTable = Exercise(
     ),
     in_parts=True,
     chapter=9,
-    answers={
-        "table scaled in place": _ScaledInPlace,
-    },
 )
 
 
