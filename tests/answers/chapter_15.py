@@ -42,21 +42,6 @@ def cache_step(q, k, v, keys, values, length):
     return out
 
 
-@wrong("one place too far")
-def cache_step(q, k, v, keys, values, length):
-    length += 1
-    keys[:, :, length : length + 1] = k
-    values[:, :, length : length + 1] = v
-    return F.scaled_dot_product_attention(q, keys[:, :, : length + 1], values[:, :, : length + 1])
-
-
-@wrong("last token overwritten")
-def cache_step(q, k, v, keys, values, length):
-    keys[:, :, length - 1 : length] = k
-    values[:, :, length - 1 : length] = v
-    return F.scaled_dot_product_attention(q, keys[:, :, :length], values[:, :, :length])
-
-
 @wrong("weights returned")
 def cache_step(q, k, v, keys, values, length):
     keys[:, :, length : length + 1] = k
@@ -128,29 +113,6 @@ def place_chunk(pads, cached, num_new):
     return new, (place[:, None] <= new[:, :, None]) & (place[:, None] >= 0)
 
 
-@wrong("positions of all columns")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    return columns - pads[:, None], causal & (columns >= pads[:, None])[:, None]
-
-
-@wrong("not integers")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    positions = columns[cached:] - pads[:, None].float()
-    return positions, causal & (columns >= pads[:, None])[:, None]
-
-
-@wrong("results swapped")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    causal = make_causal_mask(num_new, cached + num_new, device=pads.device)
-    positions = torch.relu(columns[cached:] - pads[:, None])
-    return causal & (columns >= pads[:, None])[:, None], positions
-
-
 @wrong("changes its input")
 def place_chunk(pads, cached, num_new):
     columns = torch.arange(cached + num_new, device=pads.device)
@@ -158,19 +120,6 @@ def place_chunk(pads, cached, num_new):
     mask = make_causal_mask(num_new, cached + num_new, device=pads.device) & real[:, None]
     pads -= cached
     return torch.relu(torch.arange(num_new, device=pads.device) - pads[:, None]), mask
-
-
-@wrong("a row for each column")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    mask = make_causal_mask(cached + num_new, device=pads.device) & (columns >= pads[:, None])[:, None]
-    return torch.relu(columns[cached:] - pads[:, None]), mask
-
-
-@wrong("one row for all queries")
-def place_chunk(pads, cached, num_new):
-    columns = torch.arange(cached + num_new, device=pads.device)
-    return torch.relu(columns[cached:] - pads[:, None]), (columns >= pads[:, None])[:, None]
 
 
 @wrong("one row of positions")
@@ -188,28 +137,10 @@ def _places_and_mask(pads, cached, num_new, *, start=None):
     return (column[None, cached:] - start[:, None]).clamp(min=0), mask
 
 
-@wrong("all at the beginning")
-def place_chunk(pads, cached, num_new):
-    positions, mask = _places_and_mask(pads, cached, num_new)
-    return positions[:, :1].repeat(1, num_new), mask
-
-
-@wrong("an axis of heads")
-def place_chunk(pads, cached, num_new):
-    positions, mask = _places_and_mask(pads, cached, num_new)
-    return positions, mask.unsqueeze(1)
-
-
 @wrong("numbers to add")
 def place_chunk(pads, cached, num_new):
     positions, mask = _places_and_mask(pads, cached, num_new)
     return positions, torch.where(mask, 0.0, -math.inf)
-
-
-@wrong("rows and columns swapped")
-def place_chunk(pads, cached, num_new):
-    positions, mask = _places_and_mask(pads, cached, num_new)
-    return positions, mask.transpose(1, 2)
 
 
 @unnamed("no words in a chunk not expected")

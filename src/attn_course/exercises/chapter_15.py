@@ -5,9 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from attn_course.exercises.engine.convert_output import where
+from attn_course.exercises.engine.convert_output import as_integers
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional.attention import attention
 from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.positions import rotate
@@ -51,9 +50,6 @@ def _step(q, k, v, keys, values, length):
     return attention(q, keys[:, :, :end], values[:, :, :end])[0]
 
 
-_ONE_PLACE_TOO_FAR = Edited(_step, {"    end": "    length += 1\n    end"})
-
-
 def _returns_weights(found, q, *inputs):
     """Recognise an answer that returns everything that ``attention`` returns."""
     out, *_ = found
@@ -64,26 +60,6 @@ def _returns_weights(found, q, *inputs):
         and out[1].shape[:-1] == q.shape[:-1]
         and torch.allclose(out[1].sum(-1), torch.ones_like(q[..., 0]))
     )
-
-
-def _with_tokens_kept(right, edits):
-    """Recognise the result of these edits if the cache contains a token."""
-    answer = Edited(right, edits)
-    return where(lambda *inputs: inputs[-1] > 0, lambda *inputs: _on_a_copy(answer, *inputs))
-
-
-def _moved_up(q, k, v, keys, values, length):
-    for kept, new in ((keys, k), (values, v)):
-        kept[:] = torch.cat([kept[:, :, 1:], new], dim=2)
-    return attention(q, keys[:, :, -length - 1 :], values[:, :, -length - 1 :])[0]
-
-
-def _free_places_score_0(q, k, v, keys, values, length):
-    end = length + 1
-    keys[:, :, length:end], values[:, :, length:end] = k, v
-    scores = q @ keys.mT / math.sqrt(q.size(-1))
-    scores[..., end:] = 0
-    return scores.softmax(-1) @ values
 
 
 def _returns_the_cache(found, q, *inputs):
@@ -99,27 +75,7 @@ cache_step = Exercise(
     use=_on_a_copy,
     result_names=("out", "keys", "values"),
     chapter=15,
-    answers={
-        "cache moved up": _moved_up,
-        "free places with a score of 0": _free_places_score_0,
-    },
     signs={
-        "new token left out": _with_tokens_kept(
-            _step,
-            {
-                "keys[:, :, length:end] = k": "",
-                "values[:, :, length:end] = v": "",
-                "keys[:, :, :end], values[:, :, :end]": "keys[:, :, :length], values[:, :, :length]",
-            },
-        ),
-        "attends before it writes": _with_tokens_kept(
-            _step, {"keys[:, :, :end], values[:, :, :end]": "keys[:, :, :length], values[:, :, :length]"}
-        ),
-        "one place too far": where(
-            lambda *inputs: inputs[-1] + 1 < inputs[3].size(2),
-            lambda *inputs: _on_a_copy(_ONE_PLACE_TOO_FAR, *inputs),
-        ),
-        "last token overwritten": _with_tokens_kept(_step, {"    end": "    length -= 1\n    end"}),
         "weights returned": _returns_weights,
         "cache returned": _returns_the_cache,
     },
@@ -160,11 +116,9 @@ def _of_words_alone(answer, pads, cached, num_new):
         return found
     positions, mask = found
     word = torch.arange(cached, cached + num_new, device=pads.device) >= pads[:, None]
-    whole = isinstance(positions, Tensor) and not positions.is_floating_point()
-    if whole and positions.dtype != torch.bool:
-        positions = positions.long()
-        if positions.shape == word.shape:
-            positions = positions.where(word, 0)
+    positions = as_integers(positions)
+    if isinstance(positions, Tensor) and positions.dtype != torch.bool and positions.shape == word.shape:
+        positions = positions.where(word, 0)
     shape = (*word.shape, cached + num_new)
     if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == shape:
         mask = mask & word[..., None]
@@ -179,39 +133,9 @@ place_chunk = Exercise(
     result_names=("positions", "mask"),
     chapter=15,
     signs={
-        "a row for each column": lambda found, pads, cached, num_new: (
-            cached > 0 and found[1].shape == (len(pads), cached + num_new, cached + num_new)
-        ),
-        "one row for all queries": lambda found, pads, cached, num_new: (
-            num_new > 1 and found[1].shape == (len(pads), 1, cached + num_new)
-        ),
         "one row of positions": lambda found, pads, cached, num_new: found[0].shape == (num_new,),
-        "positions of all columns": lambda found, pads, cached, num_new: (
-            cached > 0 and found[0].shape == (len(pads), cached + num_new)
-        ),
-        "not integers": lambda found, pads, cached, num_new: (
-            found[0].is_floating_point() and bool((found[0] == _place(pads, cached, num_new)[0])[word].all())
-            if (word := torch.arange(cached, cached + num_new, device=pads.device) >= pads[:, None]).any()
-            else None
-        ),
-        "results swapped": lambda found, pads, cached, num_new: (
-            found[0].dtype == torch.bool
-            and torch.equal(
-                _of_words_alone(lambda *_: found[::-1], pads, cached, num_new)[0],
-                _of_words_alone(_place, pads, cached, num_new)[0],
-            )
-        ),
-        "all at the beginning": lambda found, pads, cached, num_new: (
-            torch.equal(found[0], (cached - pads)[:, None].expand(-1, num_new)) if (cached >= pads).all() else None
-        ),
-        "an axis of heads": lambda found, *inputs: found[1].dim() == 4,
         "numbers to add": lambda found, *inputs: (
             found[1].is_floating_point() and found[1].max() == 0 and (found[1].min() < -100 or None)
-        ),
-        "rows and columns swapped": lambda found, pads, cached, num_new: (
-            found[1].shape == (len(pads), cached + num_new, num_new)
-            if cached
-            else torch.equal(found[1], _place(pads, cached, num_new)[1].mT) or None
         ),
     },
 )
@@ -249,15 +173,6 @@ def _rotary(q, k, v, keys, values, length):
     return attention(rotate(q, places), keys[:, :, :end], values[:, :, :end], mask)[0]
 
 
-def _turn_halves(x, places):
-    half = x.size(-1) // 2
-    speeds = 10_000.0 ** -(torch.arange(half, device=x.device, dtype=torch.float64) / half)
-    angles = places[:, None] * speeds
-    cos, sin = angles.cos().to(x), angles.sin().to(x)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
-
-
 rotary_step = Exercise(
     name="rotary_step",
     trials=_chunk_of_a_layer,
@@ -266,9 +181,6 @@ rotary_step = Exercise(
     result_names=("out", "keys", "values"),
     chapter=15,
     signs={
-        "new tokens left out": _with_tokens_kept(
-            _rotary, {"keys[:, :, :end], values[:, :, :end], mask": "keys[:, :, :length], values[:, :, :length]"}
-        ),
         "weights returned": _returns_weights,
         "cache returned": _returns_the_cache,
     },
