@@ -9,10 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from answers import right, unnamed, wrong
-from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
+from attn_course.data.subwords import BOS_ID, EOS_ID
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 
@@ -224,13 +225,7 @@ def pad_pairs(pairs):
 
 @right
 def pad_pairs(pairs):
-    def pad(rows):
-        width = max(map(len, rows))
-        return torch.tensor([row + [PAD_ID] * (width - len(row)) for row in rows], dtype=torch.int32)
-
-    src = pad([[*src, EOS_ID] for src, _ in pairs])
-    tgt_in = pad([[BOS_ID, *tgt] for _, tgt in pairs])
-    return src, tgt_in, pad([[*tgt, EOS_ID] for _, tgt in pairs])
+    return tuple(pad(rows).int() for rows in _three(pairs))
 
 
 def pad(rows, value=0):
@@ -254,17 +249,9 @@ def _three(pairs):
     return [[*s, EOS_ID] for s in src], [[BOS_ID, *t] for t in tgt], [[*t, EOS_ID] for t in tgt]
 
 
-def _up_to(rows, width=None, value=PAD_ID):
-    width = width or max(len(row) for row in rows)
-    out = torch.full((len(rows), width), value)
-    for place, row in zip(out, rows, strict=True):
-        place[: len(row)] = torch.tensor(row[:width])
-    return out
-
-
 @wrong("a column too many")
 def pad_pairs(pairs):
-    return tuple(_up_to(rows, max(map(len, rows)) + 1) for rows in _three(pairs))
+    return tuple(F.pad(pad(rows), (0, 1)) for rows in _three(pairs))
 
 
 @wrong("changes its input")
@@ -272,29 +259,29 @@ def pad_pairs(pairs):
     for src, _ in pairs:
         src += [EOS_ID]
     _, read, written = _three(pairs)
-    return _up_to([src for src, _ in pairs]), _up_to(read), _up_to(written)
+    return pad([src for src, _ in pairs]), pad(read), pad(written)
 
 
 @wrong("no end of the source")
 def pad_pairs(pairs):  # and what is read has one
     src, read, written = _three(pairs)
-    return _up_to([row[:-1] for row in src]), _up_to([[*row, EOS_ID] for row in read]), _up_to(written)
+    return pad([row[:-1] for row in src]), pad([[*row, EOS_ID] for row in read]), pad(written)
 
 
 @unnamed("unknown words dropped")
 def pad_pairs(pairs):
     src, read, written = _three([([i for i in s if i > 3], [i for i in t if i > 3]) for s, t in pairs])
-    return _up_to(src), _up_to(read), _up_to(written)
+    return pad(src), pad(read), pad(written)
 
 
 @unnamed("ids through float16")
 def pad_pairs(pairs):
-    return tuple(_up_to(rows).half().long() for rows in _three(pairs))
+    return tuple(pad(rows).half().long() for rows in _three(pairs))
 
 
 @unnamed("pairs without a source dropped")
 def pad_pairs(pairs):
-    return tuple(_up_to(rows) for rows in _three([(s, t) for s, t in pairs if s]))
+    return tuple(pad(rows) for rows in _three([(s, t) for s, t in pairs if s]))
 
 
 # -- fill_buckets -------------------------------------------------------------------------------------
@@ -362,12 +349,6 @@ def remove_leaks(train, held_out, key):
 def remove_leaks(train, held_out, key):
     known = {(side, key(pair[side])) for pair in held_out for side in (0, 1)}
     return list(filter(lambda pair: not known & {(0, key(pair[0])), (1, key(pair[1]))}, train))
-
-
-@right
-def remove_leaks(train, held_out, key):
-    held = {(side, key(pair[side])) for pair in held_out for side in (0, 1)}
-    return [pair for pair in train if not any((side, key(pair[side])) in held for side in (0, 1))]
 
 
 @wrong("order lost")

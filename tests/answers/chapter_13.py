@@ -84,15 +84,6 @@ def beam_step(log_probs, next_log_probs):
 
 @right
 def beam_step(log_probs, next_log_probs):
-    K = len(log_probs)
-    values, tokens = next_log_probs.topk(min(K, next_log_probs.size(1)), dim=1)  # no beam has more than K children
-    totals = (log_probs[:, None] + values).flatten()
-    order = totals.argsort(descending=True)[:K]
-    return order // values.size(1), tokens.flatten()[order], totals[order]
-
-
-@right
-def beam_step(log_probs, next_log_probs):
     K, V = next_log_probs.shape
     totals, places = (log_probs[:, None] + next_log_probs).flatten().topk(K)
     return (places // V).int(), (places % V).int(), totals

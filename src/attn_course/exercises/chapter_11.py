@@ -75,11 +75,6 @@ def _first_places(tgt, pad_id):
     return torch.arange(tgt.size(1), device=tgt.device) < (tgt != pad_id).sum(dim=1, keepdim=True)
 
 
-def _before_padding(tgt, pad_id):
-    """Return True at the words before any padding."""
-    return (tgt != pad_id).cumprod(dim=1).bool()
-
-
 def _word_accuracy(logits, tgt, pad_id):
     guesses = logits.argmax(dim=-1)
     words = tgt != pad_id
