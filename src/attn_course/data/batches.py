@@ -162,9 +162,9 @@ def in_batches(
         rows = order[start : start + batch_size]
         batch = make_batch([(sources[i], []) for i in rows]).to(device)
         max_len = (2 * batch.src_lengths + 10).clamp(max=model.max_len)
-        written = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len)
-        if isinstance(written, Tensor):  # padding shows how long the others are
-            written = [ids[ids != SUBWORD_IDS.pad] for ids in written]
-        for i, result in zip(rows, written, strict=True):
+        outputs = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=max_len)
+        if isinstance(outputs, Tensor):  # padding shows how long the others are
+            outputs = [ids[ids != SUBWORD_IDS.pad] for ids in outputs]
+        for i, result in zip(rows, outputs, strict=True):
             results[i] = result
     return results

@@ -402,11 +402,11 @@ def _make_folder(folder: Path) -> None:
 def _check(path: Path, sha256: str) -> None:
     """Raise ValueError if a file differs from the published one."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    if checksum != sha256:
         raise ValueError(
             f"{path} has been altered or cut short: its SHA-256 must be {sha256}, "
-            f"and is {found} ({path.stat().st_size:,} bytes)"
+            f"and is {checksum} ({path.stat().st_size:,} bytes)"
         )
 
 

@@ -97,11 +97,11 @@ class Subwords:
                 num_skipped += len(line.encode()) > _MAX_BYTES
                 yield line
 
-        written = io.BytesIO()
+        model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=lines(),
-                model_writer=written,
+                model_writer=model,
                 vocab_size=vocab_size,
                 model_type="bpe",
                 character_coverage=0.9998,
@@ -122,7 +122,7 @@ class Subwords:
             if "KeyboardInterrupt" in str(error):
                 raise KeyboardInterrupt from None
             raise ValueError(_explain(str(error), vocab_size, num_skipped)) from error
-        return cls(written.getvalue())
+        return cls(model.getvalue())
 
     @classmethod
     def load(cls, path: str | PathLike) -> "Subwords":
@@ -192,10 +192,10 @@ class Subwords:
         while True:
             joined = map("".join, pairwise(pieces))
             pairs = [(self._rank[pair], i) for i, pair in enumerate(joined) if pair in self._rank]
-            kept = [pair for pair in pairs if rng.random() >= dropout]
-            if not kept:
+            candidates = [pair for pair in pairs if rng.random() >= dropout]
+            if not candidates:
                 break
-            _, i = min(kept)  # the piece that was learned first, the leftmost of equals
+            _, i = min(candidates)  # the piece that was learned first, the leftmost of equals
             pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
         ids = [self._rank.get(piece, UNK_ID) for piece in pieces]
         # Unknown letters in a row are one unknown piece.
@@ -216,7 +216,7 @@ class Subwords:
         Raises:
             ValueError: if the id is not in the vocabulary.
         """
-        (id,) = self._known([id])
+        (id,) = self._checked([id])
         return self._processor.id_to_piece(id)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -228,9 +228,9 @@ class Subwords:
         Raises:
             ValueError: if an id is not in the vocabulary.
         """
-        return self._processor.decode([i for i in self._known(ids) if i not in (PAD_ID, BOS_ID, EOS_ID)])
+        return self._processor.decode([i for i in self._checked(ids) if i not in (PAD_ID, BOS_ID, EOS_ID)])
 
-    def _known(self, ids: Iterable[int]) -> list[int]:
+    def _checked(self, ids: Iterable[int]) -> list[int]:
         ids = [int(i) for i in ids]
         if beyond := [i for i in ids if not 0 <= i < len(self)]:
             raise ValueError(f"ids must be from 0 to {len(self) - 1} in this vocabulary, not {beyond[0]}")

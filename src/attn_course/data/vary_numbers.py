@@ -82,12 +82,12 @@ def vary_numbers(pair: Pair, rng: Random) -> Pair | None:
         for start, end, value, kind in sorted(numbers, reverse=True):
             if value > 1:
                 number = new[value]
-                written = f"{number:{commas[value]}d}"
+                spelled = f"{number:{commas[value]}d}"
                 if kind == "word":
-                    written = _SPELLED.get(number, written)
+                    spelled = _SPELLED.get(number, spelled)
                 elif kind == "minute":
-                    written = f"{number:02d}"
-                text = text[:start] + written + text[end:]
+                    spelled = f"{number:02d}"
+                text = text[:start] + spelled + text[end:]
         return text
 
     return Pair(write(pair.ja, japanese), write(pair.en, english))
@@ -112,6 +112,6 @@ def _find_english(text: str, japanese: str) -> list[_Number]:
     return numbers
 
 
-def _number(start: int, written: str, kind: str) -> _Number:
-    value = _WORDS[written] if kind == "word" else int(written.replace(",", ""))
-    return _Number(start, start + len(written), value, kind)
+def _number(start: int, text: str, kind: str) -> _Number:
+    value = _WORDS[text] if kind == "word" else int(text.replace(",", ""))
+    return _Number(start, start + len(text), value, kind)

@@ -139,7 +139,7 @@ def attention_view(
     if precision not in (1, 2, 3, 4):
         raise ValueError(f"precision ({precision}) must be 1, 2, 3 or 4 digits after the point")
     grids, names, layers = _stacked(weights, names, layers)
-    given = grids.shape
+    shape = grids.shape
     check_length(grids.shape)
     allowed = as_mask(mask, grids.shape)
     (label,) = on_one_line([label])
@@ -164,7 +164,7 @@ def attention_view(
     def draw_first() -> Picture:
         return heatmap(first[0], queries, keys, mask=first[1], label=label)
 
-    parts = _parts(q, k, v, grids, allowed, given)
+    parts = _parts(q, k, v, grids, allowed, shape)
     still = still_image(*first, queries, keys, precision=precision, label=label, alt=alt, name=heads[0])
     if first[0].size > _MOST_CELLS:
         picture, text = _too_large(still, f"{label}: queries down, keys across", grids.shape)
@@ -195,8 +195,8 @@ def _stacked(
     weights: Any, names: Sequence[str] | None, layers: Sequence[str] | None
 ) -> tuple[np.ndarray, list[str] | None, list[str] | None]:
     """Check the weights, and return them as one array with the names of layers and heads."""
-    named = list(weights) if isinstance(weights, Mapping) else None
-    parts = list(weights.values()) if named is not None else weights
+    keys = list(weights) if isinstance(weights, Mapping) else None
+    parts = list(weights.values()) if keys is not None else weights
     in_parts = isinstance(parts, list | tuple)
     if in_parts:
         parts = [as_numbers(part) for part in parts]
@@ -209,10 +209,10 @@ def _stacked(
         raise ValueError(f"weights of shape {grids.shape} must have axes (T, S), (H, T, S) or (L, H, T, S){hint}")
     if 0 in grids.shape:
         raise ValueError(f"weights of shape {grids.shape} has nothing to draw")
-    if named is not None and grids.ndim == 4 and layers is None:
-        layers = named
-    elif named is not None and grids.ndim == 3 and names is None:
-        names = named
+    if keys is not None and grids.ndim == 4 and layers is None:
+        layers = keys
+    elif keys is not None and grids.ndim == 3 and names is None:
+        names = keys
     if grids.ndim == 4 and len(grids) == 1 and layers is None and not in_parts:
         raise ValueError(
             f"weights of shape {grids.shape} looks like a batch of one sentence: hand in weights[0], "
@@ -220,23 +220,23 @@ def _stacked(
         )
     if layers is None and grids.ndim == 4:
         layers = [f"layer {i + 1}" for i in range(len(grids))]
-    for what, given, axes in (("names", names, 3), ("layers", layers, 4)):
-        if given is None:
+    for what, labels, axes in (("names", names, 3), ("layers", layers, 4)):
+        if labels is None:
             continue
-        if isinstance(given, str):
-            raise ValueError(f"{what} must be a list of names, not one string {given!r}")
+        if isinstance(labels, str):
+            raise ValueError(f"{what} must be a list of names, not one string {labels!r}")
         size = grids.shape[-axes] if grids.ndim >= axes else 0
-        if len(given) != size:
+        if len(labels) != size:
             of = "heads" if axes == 3 else "layers"
-            raise ValueError(f"{what} ({len(given)}) must match the {of} ({size}); weights has shape {grids.shape}")
-    return grids, *(None if given is None else [_visible(str(name)) for name in given] for given in (names, layers))
+            raise ValueError(f"{what} ({len(labels)}) must match the {of} ({size}); weights has shape {grids.shape}")
+    return grids, *(None if labels is None else [_visible(str(name)) for name in labels] for labels in (names, layers))
 
 
 def _check_weights(grids: np.ndarray, allowed: np.ndarray | None, label: str) -> None:
-    drawn = np.ones(grids.shape, bool) if allowed is None else allowed
-    if nan := np.argwhere(np.isnan(grids) & drawn).tolist():
+    visible = np.ones(grids.shape, bool) if allowed is None else allowed
+    if nan := np.argwhere(np.isnan(grids) & visible).tolist():
         raise ValueError(f"{label} {nan[0]} is NaN: a softmax over a row of -inf? Hide it by mask, or see heatmap")
-    low, high = (f(grids, where=drawn, initial=0.0) for f in (np.min, np.max))
+    low, high = (f(grids, where=visible, initial=0.0) for f in (np.min, np.max))
     if low < -1e-3 or high > 1 + 1e-3:
         raise ValueError(
             f"{label} {run_of(low, high)}, outside 0 to 1: this view shows weights after the softmax; "
@@ -250,7 +250,7 @@ def _parts(
     v: Any,
     grids: np.ndarray,
     allowed: np.ndarray,
-    given: tuple[int, ...],
+    shape: tuple[int, ...],
 ) -> dict[str, Any]:
     """Check queries, keys and values against the weights, and return them in the form that the script reads."""
     if q is None and k is None and v is None:
@@ -258,13 +258,13 @@ def _parts(
     if q is None or k is None:
         raise ValueError("q and k must be handed in together: a score needs both")
     packed, arrays = {}, {}
-    for name, vectors, size in (("q", q, given[-2]), ("k", k, given[-1]), ("v", v, given[-1])):
+    for name, vectors, size in (("q", q, shape[-2]), ("k", k, shape[-1]), ("v", v, shape[-1])):
         if vectors is None:
             continue
         array = as_numbers(vectors)
-        if array.ndim != len(given) or array.shape[:-1] != (*given[:-2], size):
-            axes = ", ".join(map(str, (*given[:-2], size)))
-            raise ValueError(f"{name} of shape {array.shape} must be ({axes}, D): the weights' axes, of shape {given}")
+        if array.ndim != len(shape) or array.shape[:-1] != (*shape[:-2], size):
+            axes = ", ".join(map(str, (*shape[:-2], size)))
+            raise ValueError(f"{name} of shape {array.shape} must be ({axes}, D): the weights' axes, of shape {shape}")
         arrays[name] = array.reshape(-1, *array.shape[-2:])
         numbers = " ".join(fixed(number, 3) for number in array.ravel())
         packed[name] = {"width": array.shape[-1], "numbers": numbers}
@@ -278,10 +278,10 @@ def _parts(
             "hand in fewer heads or layers"
         )
     scores = arrays["q"] @ arrays["k"].swapaxes(1, 2) / math.sqrt(arrays["q"].shape[-1])
-    seen = allowed.reshape(scores.shape)
-    powers = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True, where=seen, initial=-math.inf)), 0.0)
+    visible = allowed.reshape(scores.shape)
+    powers = np.where(visible, np.exp(scores - scores.max(-1, keepdims=True, where=visible, initial=-math.inf)), 0.0)
     sums = powers.sum(-1, keepdims=True)
-    off = np.abs(powers / np.where(sums == 0, 1.0, sums) - grids.reshape(scores.shape))[seen]
+    off = np.abs(powers / np.where(sums == 0, 1.0, sums) - grids.reshape(scores.shape))[visible]
     if off.size and not off.max() <= _SAME:
         raise ValueError(
             f"softmax(q @ k.mT / √{arrays['q'].shape[-1]}) differs from the weights by up to {off.max():.2f}: hand in "
@@ -294,15 +294,15 @@ def _parts(
 def _visible(token: str) -> str:
     """Return a token with visible signs for spaces at its ends, line breaks and invisible characters."""
     inside = token.strip(" ")
-    left = len(token) - len(token.lstrip(" "))
-    right = len(token) - left - len(inside)
+    spaces = len(token) - len(token.lstrip(" "))
+    right = len(token) - spaces - len(inside)
     joined = "".join(
         c
         if c.isprintable() or (c in "\u200c\u200d" and len(token) > 1)  # these join letters and emoji
         else sign_of(c)
         for c in inside
     )
-    return "␣" * left + joined + "␣" * right or "∅"
+    return "␣" * spaces + joined + "␣" * right or "∅"
 
 
 # -- What is handed out ------------------------------------------------------------------------------
@@ -338,12 +338,13 @@ def _text(
     precision: int,
 ) -> str:
     size = grids.shape[2] * grids.shape[3]
-    shown = max(1, min(len(heads), _MOST_NUMBERS_AS_TEXT // size))
+    num_shown = max(1, min(len(heads), _MOST_NUMBERS_AS_TEXT // size))
     lines = [f"{label}: queries down, keys across"]
-    for i, head in enumerate(heads[:shown]):
+    for i, head in enumerate(heads[:num_shown]):
         index = divmod(i, grids.shape[1])
         hidden = None if allowed[index].all() else allowed[index]
         lines += [head] * bool(head) + [as_table(grids[index], queries, keys, precision, hidden)]
-    if len(heads) > shown:
-        lines.append(f"and {len(heads) - shown} more of the same size, to {heads[-1]}; their numbers are in the HTML")
+    if len(heads) > num_shown:
+        more = len(heads) - num_shown
+        lines.append(f"and {more} more of the same size, to {heads[-1]}; their numbers are in the HTML")
     return "\n".join(lines)

@@ -59,11 +59,11 @@ class Picture:
         return self._png
 
     def _draw(self) -> bytes:
-        drawn, small = io.BytesIO(), io.BytesIO()
+        rendered, small = io.BytesIO(), io.BytesIO()
         with drawing():
             self.fig.draw_without_rendering()  # the first layout may cut a name off, the second has room for it
-            self.fig.savefig(drawn, format="png", dpi=self._dots_per_inch())
-        image = Image.open(drawn).convert("RGB")
+            self.fig.savefig(rendered, format="png", dpi=self._dots_per_inch())
+        image = Image.open(rendered).convert("RGB")
         image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
             small, format="png", optimize=True
         )

@@ -360,9 +360,9 @@ def _label_axes(ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | N
         if tokens is None:
             set_ticks([])
             continue
-        shown = range(0, len(tokens), step_of(size, _SMALLEST))
-        words = [cut(tokens[i], _LONGEST_TOKEN) for i in shown]
-        set_ticks(shown, words, fontsize=cell.font, parse_math=False)
+        places = range(0, len(tokens), step_of(size, _SMALLEST))
+        words = [cut(tokens[i], _LONGEST_TOKEN) for i in places]
+        set_ticks(places, words, fontsize=cell.font, parse_math=False)
     if keys is not None and _turned(keys, cell):
         ax.tick_params(axis="x", rotation=90)
     ax.tick_params(which="both", length=0)

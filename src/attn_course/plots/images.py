@@ -110,17 +110,17 @@ def images(
         if tiles is not None:
             bar = fig.colorbar(shaded, ax=axes, shrink=0.9, aspect=18, pad=0.03)
             bar.set_label(cut(label, LONGEST_NAME), parse_math=False)
-    what, shown, digits = (
+    what, printed, digits = (
         ("ink, row by row", grids, 2)
         if tiles is None
         else (f"{label}, patch by patch, row by row", tiles, 3 if precision is None else precision)
     )
     if tiles is not None and precision is None:
         what += f"\n{ONE_RUN}"
-    if shown.size > MOST_AS_TEXT:
+    if printed.size > MOST_AS_TEXT:
         what += f"; more than {MOST_AS_TEXT:,} numbers are not listed"
         return Picture(fig, "\n".join([what, *names]))
-    return Picture(fig, "\n".join([what, *(_said(*pair, digits) for pair in zip(names, shown, strict=True))]))
+    return Picture(fig, "\n".join([what, *(_as_text(*pair, digits) for pair in zip(names, printed, strict=True))]))
 
 
 def _dot_ink(
@@ -151,6 +151,6 @@ def _line_patches(ax: Axes, height: int, width: int, patch: int | None) -> None:
         ax.axvline(column - 0.5, color=COLORS[0], linewidth=1.0)
 
 
-def _said(name: str, grid: np.ndarray, digits: int) -> str:
+def _as_text(name: str, grid: np.ndarray, digits: int) -> str:
     lines = ["  ".join(signless_zero(fixed(value, digits)) for value in row) for row in grid]
     return "\n".join([name, *lines])

@@ -21,8 +21,8 @@ def scripts(module: str) -> str:
     order: list[str] = []
 
     def need(module: str) -> None:
-        for found in _IMPORT.finditer(_source(module)):
-            need(_beside(module, found["module"]))
+        for statement in _IMPORT.finditer(_source(module)):
+            need(_beside(module, statement["module"]))
         if module not in order:
             order.append(module)
 

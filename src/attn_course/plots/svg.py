@@ -81,8 +81,8 @@ def night_style() -> str:
     """Return the CSS rules for the colours of a diagram in dark mode."""
     rules = [f'html[data-theme="dark"] svg.drawing {{ fill: {_PARTS["ink"][1][0]}; }}']
     for name, (_, (fill, line)) in _PARTS.items():
-        said = [f"fill: {fill};"] * bool(fill) + [f"stroke: {line};"] * bool(line)
-        rules.append(f'html[data-theme="dark"] svg.drawing .draw-{name} {{ {" ".join(said)} }}')
+        declarations = [f"fill: {fill};"] * bool(fill) + [f"stroke: {line};"] * bool(line)
+        rules.append(f'html[data-theme="dark"] svg.drawing .draw-{name} {{ {" ".join(declarations)} }}')
     return "\n".join(rules)
 
 
@@ -107,18 +107,18 @@ class Canvas:
         upright: bool = True,
     ) -> None:
         """Write a line of text centred at height y."""
-        said = [f'x="{x:.4g}" y="{y + 0.35 * size:.4g}"']
+        attributes = [f'x="{x:.4g}" y="{y + 0.35 * size:.4g}"']
         if anchor != "middle":
-            said.append(f'text-anchor="{anchor}"')
+            attributes.append(f'text-anchor="{anchor}"')
         if size != SMALL:
-            said.append(f'font-size="{size:g}"')
+            attributes.append(f'font-size="{size:g}"')
         if kind:
-            said.append(_painted(kind))
+            attributes.append(_painted(kind))
         if bold:
-            said.append('font-weight="bold"')
+            attributes.append('font-weight="bold"')
         if not upright:
-            said.append(f'transform="rotate(-90 {x:g} {y:g})"')
-        self.parts.append(f"<text {' '.join(said)}>{html.escape(*on_one_line([words]), quote=False)}</text>")
+            attributes.append(f'transform="rotate(-90 {x:g} {y:g})"')
+        self.parts.append(f"<text {' '.join(attributes)}>{html.escape(*on_one_line([words]), quote=False)}</text>")
 
     def box(self, x: float, y: float, width: float, height: float, kind: str, *, corner: float = 0) -> None:
         rounded = f' rx="{corner:g}"' if corner else ""
@@ -206,9 +206,9 @@ class Canvas:
     def cells(self, allowed: np.ndarray, x: float, y: float, cell: tuple[float, float]) -> None:
         """Draw a mask: filled cells are visible, hatched cells are hidden."""
         wide, high = cell
-        for kind, chosen in (("weights", allowed), ("masked", ~allowed)):
-            if chosen.any():
-                corners = [(x + s * wide, y + t * high) for t, s in np.argwhere(chosen).tolist()]
+        for kind, cells_of_kind in (("weights", allowed), ("masked", ~allowed)):
+            if cells_of_kind.any():
+                corners = [(x + s * wide, y + t * high) for t, s in np.argwhere(cells_of_kind).tolist()]
                 path = "".join(f"M{u:.4g} {v:.4g}h{wide:.3g}v{high:.3g}h{-wide:.3g}z" for u, v in corners)
                 self.parts.append(f'<path d="{path}" {_painted(kind)}/>')
         strokes = []
@@ -283,5 +283,5 @@ def shape(sizes: Sequence[int]) -> str:
 
 def _painted(kind: str) -> str:
     fill, line = _PARTS[kind][0]
-    said = f'class="draw-{kind}" fill="{fill or "none"}"'
-    return said + (f' stroke="{line}"' if line else "")
+    attributes = f'class="draw-{kind}" fill="{fill or "none"}"'
+    return attributes + (f' stroke="{line}"' if line else "")

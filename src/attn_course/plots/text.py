@@ -120,12 +120,12 @@ def check_scale(grid: np.ndarray, allowed: np.ndarray | None, scale: tuple[float
     low, high = scale
     if not low < high:
         raise ValueError(f"scale {scale} must rise: its first number is the lightest colour, its second the darkest")
-    drawn = grid if allowed is None else grid[allowed]
-    drawn = drawn[~np.isnan(drawn)]
+    visible = grid if allowed is None else grid[allowed]
+    visible = visible[~np.isnan(visible)]
     slack = 1e-3 * (high - low)
-    if drawn.size and (drawn.min() < low - slack or drawn.max() > high + slack):
+    if visible.size and (visible.min() < low - slack or visible.max() > high + slack):
         raise ValueError(
-            f"{label} {run_of(drawn.min(), drawn.max())}, outside the scale {scale}; pass scale=(low, high)"
+            f"{label} {run_of(visible.min(), visible.max())}, outside the scale {scale}; pass scale=(low, high)"
         )
 
 

@@ -78,8 +78,8 @@ def generate_padding_mask(
         size = min(size, seq_length)
     tensor = torch.full((len(tokens_list), size), pad_token, device=device)
     for row, tokens in zip(tensor, tokens_list, strict=True):
-        kept = torch.tensor(tokens[:size], dtype=tensor.dtype, device=device)
-        row[: len(kept)] = kept
+        ids = torch.tensor(tokens[:size], dtype=tensor.dtype, device=device)
+        row[: len(ids)] = ids
     return GeneratePaddingMask(tensor, tensor == pad_token)
 
 

@@ -163,13 +163,13 @@ class ChatTokenizer:
         """Yield the text of ids as they come, each character as soon as all of its bytes are there."""
         from tokenizers.decoders import DecodeStream
 
-        stream, written, length = DecodeStream(skip_special_tokens=True), [], 0
+        stream, ids_so_far, length = DecodeStream(skip_special_tokens=True), [], 0
         for i in ids:
-            written.append(i)
+            ids_so_far.append(i)
             if text := stream.step(self._tokenizer, i):
                 length += len(text)
                 yield text
-        if rest := self.decode(written)[length:]:  # a character without its last bytes
+        if rest := self.decode(ids_so_far)[length:]:  # a character without its last bytes
             yield rest
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -214,7 +214,7 @@ def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, str
     """
     task = json.dumps({"template": template, "messages": messages, "tokens": tokens})
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-I", "-c", _RENDER],
             input=task.encode("utf-8", "surrogatepass"),
             capture_output=True,
@@ -222,9 +222,9 @@ def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, str
         )
     except subprocess.TimeoutExpired:
         raise ValueError("the chat template takes too long") from None
-    if done.returncode < 0:
+    if process.returncode < 0:
         raise ValueError(f"the chat template takes more than {_MAX_SECONDS} s, so it was stopped")
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
         raise ValueError(f"the chat template cannot be filled in: {reason[-1]}")
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)

@@ -211,14 +211,14 @@ def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
             they need is not said.
     """
     rope = _find_rope(config, layer_type)
-    said = {name: value for name, value in rope.items() if value is not None}
-    base = _check_number(said.pop("rope_theta"), "rope_theta", config.path, positive=True)
-    old_name = said.pop("type", "default")
-    kind = said.pop("rope_type", old_name)
+    parameters = {name: value for name, value in rope.items() if value is not None}
+    base = _check_number(parameters.pop("rope_theta"), "rope_theta", config.path, positive=True)
+    old_name = parameters.pop("type", "default")
+    kind = parameters.pop("rope_type", old_name)
     if kind not in ("default", "yarn"):
         raise ValueError(f"{config.path} has rope_type {kind!r}; here there are 'default' and 'yarn'")
     names = _YARN_NAMES if kind == "yarn" else {}
-    for name, value in said.items():
+    for name, value in parameters.items():
         says_nothing = value == 1.0 and (kind == "default" or name not in _MSCALES)
         if name not in names and not says_nothing:
             raise ValueError(
@@ -230,9 +230,9 @@ def read_rope(config: HFConfig, layer_type: str = "full_attention") -> Rope:
     if kind == "default":
         return Rope(base)
     for name in ("factor", "original_max_position_embeddings"):
-        if name not in said:
+        if name not in parameters:
             raise ValueError(f"{config.path} does not say {name}, without which rope_type 'yarn' cannot be built")
-    return Rope(base, Yarn(**{names[name]: said[name] for name in names if name in said}))
+    return Rope(base, Yarn(**{names[name]: parameters[name] for name in names if name in parameters}))
 
 
 def _find_rope(config: HFConfig, layer_type: str) -> dict[str, Any]:
@@ -242,17 +242,17 @@ def _find_rope(config: HFConfig, layer_type: str) -> dict[str, Any]:
     default = default.get(layer_type, default)
     # Written under rope_scaling and beside it, or all under rope_parameters, once or for each type of layer,
     # according to the file's age.
-    written = config.get("rope_scaling") or config.get("rope_parameters")
+    stored = config.get("rope_scaling") or config.get("rope_parameters")
     is_local = differ and layer_type == "sliding_attention"
-    if isinstance(written, dict) and layer_type in written:
-        written = written[layer_type]
+    if isinstance(stored, dict) and layer_type in stored:
+        stored = stored[layer_type]
     elif is_local:
-        written = {}  # older files scale only the others
-    if not isinstance(written, dict | None):
-        raise ValueError(f"{config.path} has {written!r} for rotary positions, which must be an object")
-    rope = default.copy() if written is None else written.copy()
+        stored = {}  # older files scale only the others
+    if not isinstance(stored, dict | None):
+        raise ValueError(f"{config.path} has {stored!r} for rotary positions, which must be an object")
+    rope = default.copy() if stored is None else stored.copy()
     beside = config.get("rope_local_base_freq" if is_local else "rope_theta")
-    if written is None or rope.get("rope_theta") is None:
+    if stored is None or rope.get("rope_theta") is None:
         rope["rope_theta"] = default["rope_theta"] if beside is None else beside
     return rope
 

@@ -97,12 +97,12 @@ def _build_llama(file: GGUFFile) -> Llama:
         ]
         raise ValueError(f"the tensors of {file.path} do not fit, and nothing was loaded; {'; '.join(lists)}")
     d_ff = size("feed_forward_length")
-    for name, wanted in (
+    for name, shape in (
         ("token_embd.weight", (file.tensors["token_embd.weight"].shape[0], d_model)),
         ("blk.0.ffn_up.weight", (d_ff, d_model)),
     ):
-        if file.tensors[name].shape != wanted:
-            raise ValueError(f"{file.path} stores {name} {file.tensors[name].shape}, not {wanted} as its settings say")
+        if file.tensors[name].shape != shape:
+            raise ValueError(f"{file.path} stores {name} {file.tensors[name].shape}, not {shape} as its settings say")
     vocab_size = file.tensors["token_embd.weight"].shape[0]
     head_dim = d_model // num_heads
     required: dict[str, Any] = {

@@ -52,16 +52,16 @@ def _fetch(name: str, revision: str | None, files: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=files))
     except errors.LocalEntryNotFoundError:
-        said = "is not in the cache of the hub, and the hub cannot be reached: connect to it once"
+        reason = "is not in the cache of the hub, and the hub cannot be reached: connect to it once"
     except errors.RevisionNotFoundError:
-        said = f"has no revision {revision!r} on the hub"
+        reason = f"has no revision {revision!r} on the hub"
     except errors.RepositoryNotFoundError:
-        said = "is no model on the hub, or one that only opens after its terms are accepted there"
+        reason = "is no model on the hub, or one that only opens after its terms are accepted there"
     except errors.HFValidationError:
-        said = "is no name of a model: that is author/model, such as openai-community/gpt2"
+        reason = "is no name of a model: that is author/model, such as openai-community/gpt2"
     except OSError as error:
-        said = f"could not be fetched from the hub: {(str(error).splitlines() or [''])[0]}"
-    raise OSError(f"{name} {said}")
+        reason = f"could not be fetched from the hub: {(str(error).splitlines() or [''])[0]}"
+    raise OSError(f"{name} {reason}")
 
 
 def load_from_hub(name: str, revision: str | None = None, *, dtype: torch.dtype = torch.float32) -> nn.Module:

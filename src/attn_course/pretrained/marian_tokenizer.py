@@ -32,10 +32,10 @@ class MarianTokenizer:
             self._target = SentencePieceProcessor(model_file=str(folder / "target.spm"))
             self._ids = json.loads((folder / "vocab.json").read_bytes())
             target = folder / "target_vocab.json"
-            written = json.loads(target.read_bytes()) if target.is_file() else self._ids
-            self._pieces = {number: piece for piece, number in written.items()}
-            self.eos_id: int = written["</s>"]
-            self.pad_id: int = written["<pad>"]
+            target_ids = json.loads(target.read_bytes()) if target.is_file() else self._ids
+            self._pieces = {number: piece for piece, number in target_ids.items()}
+            self.eos_id: int = target_ids["</s>"]
+            self.pad_id: int = target_ids["<pad>"]
             self._unk_id, self._src_eos_id = self._ids["<unk>"], self._ids["</s>"]
             self._src_pad_id = self._ids["<pad>"]
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OSError) as error:
@@ -63,5 +63,5 @@ class MarianTokenizer:
         """Put the pieces of a target together, without its end, padding, and what is unknown."""
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         pieces = [self._pieces[number] for number in ids]
-        kept = [piece for piece in pieces if piece not in ("</s>", "<pad>", "<unk>")]
-        return self._target.decode(kept).replace("▁", " ").strip()
+        ordinary = [piece for piece in pieces if piece not in ("</s>", "<pad>", "<unk>")]
+        return self._target.decode(ordinary).replace("▁", " ").strip()

@@ -153,12 +153,12 @@ def _untie(tensors: Mapping[str, Tensor], ties: Mapping[str, Sequence[str]]) -> 
     """Keep one of several names of a tensor, and say where those that must be equal are not."""
     tensors, unequal = dict(tensors), []
     for name, others in ties.items():
-        there = {n: tensors.pop(n) for n in (name, *others) if n in tensors}
-        for other, tensor in there.items():
-            first = next(iter(there))
-            if not torch.equal(tensor, there[first]):
+        copies = {n: tensors.pop(n) for n in (name, *others) if n in tensors}
+        for other, tensor in copies.items():
+            first = next(iter(copies))
+            if not torch.equal(tensor, copies[first]):
                 unequal.append(f"{other} differs from {first}, and must be the same")
-            tensors[name] = there[first]
+            tensors[name] = copies[first]
     return tensors, unequal
 
 
@@ -176,10 +176,10 @@ def _change(
         return {}, [f"{theirs} {shape} cannot be made into {shorten(ours.names)}"]
     ready, unfit = dict(zip(ours.names, parts, strict=True)), []
     for name, part in ready.items():
-        wanted = state[name]
-        if part.shape != wanted.shape:
-            says = f"{name} {tuple(part.shape)}, not {tuple(wanted.shape)}"
+        parameter = state[name]
+        if part.shape != parameter.shape:
+            says = f"{name} {tuple(part.shape)}, not {tuple(parameter.shape)}"
             unfit.append(f"{theirs} {shape} gives {says}")
-        elif part.is_floating_point() != wanted.is_floating_point():
-            unfit.append(f"{theirs} holds {part.dtype}, not {wanted.dtype}")
+        elif part.is_floating_point() != parameter.is_floating_point():
+            unfit.append(f"{theirs} holds {part.dtype}, not {parameter.dtype}")
     return ready, unfit

@@ -34,14 +34,14 @@ def peak_bytes(call: Callable[[], object]) -> int:
         torch.accelerator.reset_peak_memory_stats()
         before = torch.accelerator.memory_allocated()
     with _profiled(profile_memory=True) as profiler:
-        kept = call()
+        result = call()
     records = profiler.profiler.kineto_results.events()
     changes = [
         (record.start_ns(), record.nbytes())
         for record in records
         if record.name() == "[memory]" and record.device_type().name == "CPU"
     ]
-    del kept
+    del result
     alive = peak = 0
     for _, change in sorted(changes, key=lambda x: x[0]):
         alive += change
@@ -88,11 +88,11 @@ def _profiled(*, profile_memory: bool = False) -> Iterator[profile]:
 @contextmanager
 def _without_stderr() -> Iterator[None]:
     # The profiler's compiled part announces its start and stop on the process's stderr, below Python's.
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(nowhere)

@@ -160,10 +160,10 @@ class Settings:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8")) | changes
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} cannot be read as TOML: {error}") from error
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
+        names = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - names)
         if unknown:
-            raise ValueError(f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+            raise ValueError(f"{path}: unknown settings {', '.join(unknown)}; known are {', '.join(sorted(names))}")
         return cls(**values)
 
     @property

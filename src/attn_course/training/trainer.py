@@ -365,9 +365,9 @@ def translate_greedily(model: Transformer, sources: list[list[int]], tgt_subword
     """Translate sentences, given as ids, by greedy search."""
     was_training = model.training
     model.eval()
-    written = in_batches(greedy_search, model, sources)
+    outputs = in_batches(greedy_search, model, sources)
     model.train(was_training)
-    return [tgt_subwords.decode(ids.tolist()) for ids in written]
+    return [tgt_subwords.decode(ids.tolist()) for ids in outputs]
 
 
 def _load_weights_from(path: Path, model: Transformer, weights: dict[str, Tensor]) -> None:

@@ -41,9 +41,11 @@ def alignment_error_rate(
         )
     hits = links = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
-        for given in (a, s, p):
-            if isinstance(given, str):
-                raise TypeError(f"an alignment is a set of pairs (target, source) of numbers, not the string {given!r}")
+        for alignment in (a, s, p):
+            if isinstance(alignment, str):
+                raise TypeError(
+                    f"an alignment is a set of pairs (target, source) of numbers, not the string {alignment!r}"
+                )
         a, s = set(a), set(s)
         hits += len(a & s) + len(a & (s | set(p)))
         links += len(a) + len(s)

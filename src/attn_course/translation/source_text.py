@@ -55,9 +55,9 @@ class Date(NamedTuple):
     japanese: str
     english: str
     """In lower case, as the model writes."""
-    read: str
+    japanese_weekday: str
     """A key of :data:`WEEKDAYS`."""
-    written: str
+    english_weekday: str
     """Its name in English."""
 
 
@@ -118,7 +118,7 @@ def replace_dates(text: str) -> tuple[str, list[Date]]:
 
     def replace(match: re.Match[str]) -> str:
         year, month, day = match[1], int(match[2]), int(match[3])
-        free = [w for w in WEEKDAYS if w[:2] not in text and all(w != d.read for d in dates)]
+        free = [w for w in WEEKDAYS if w[:2] not in text and all(w != d.japanese_weekday for d in dates)]
         if not free or not 1 <= month <= 12 or not 1 <= day <= 31:
             return match[0]
         english = f"{MONTHS[month - 1]} {day}" + (f", {year}" if year else "")
@@ -139,5 +139,5 @@ def restore_dates(english: str, dates: Sequence[Date]) -> str:
         >>> restore_dates("he comes on monday .", replace_dates("10月12日に来ます。")[1])
         'he comes on october 12 .'
     """
-    names: Mapping[str, str] = {date.written: date.english for date in dates}
+    names: Mapping[str, str] = {date.english_weekday: date.english for date in dates}
     return re.sub(r"[a-z]+", lambda m: names.get(m[0], m[0]), english)

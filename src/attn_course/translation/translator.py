@@ -193,15 +193,16 @@ class Translator:
         )
         dates = [self._read(sentence)[1] for sentence in sentences]
         names = {
-            tuple(source): [date.written for date in found]
-            for source, found in zip(sources, dates, strict=True)
-            if found
+            tuple(source): [date.english_weekday for date in own_dates]
+            for source, own_dates in zip(sources, dates, strict=True)
+            if own_dates
         }
         rule = CopyNumbers(self.src_subwords, self.tgt_subwords, names) if copy_numbers else None
         search = partial(beam_search, beam=beam, rule=rule)
-        written = in_batches(search, self.model, sources)
+        hypotheses = in_batches(search, self.model, sources)
         return [
-            [self._spell(hypothesis, found) for hypothesis in each] for each, found in zip(written, dates, strict=True)
+            [self._spell(hypothesis, own_dates) for hypothesis in of_sentence]
+            for of_sentence, own_dates in zip(hypotheses, dates, strict=True)
         ]
 
     def _spell(self, hypothesis: Hypothesis, dates: list[Date]) -> ScoredTranslation:
@@ -246,9 +247,9 @@ class Translator:
             position += len(piece)
             edges.add(position)
         for date in dates:
-            start = replaced.index(date.read)
-            known = self.tgt_subwords.cut([date.written]) == [[f"{_SPACE}{date.written}"]]
-            if not known or not {start, start + len(date.read)} <= edges:
+            start = replaced.index(date.japanese_weekday)
+            is_one_piece = self.tgt_subwords.cut([date.english_weekday]) == [[f"{_SPACE}{date.english_weekday}"]]
+            if not is_one_piece or not {start, start + len(date.japanese_weekday)} <= edges:
                 return text, []
         return replaced, dates
 
@@ -270,8 +271,8 @@ class Translator:
         if not self.src_words:
             inside = {i for m in _ONE_WORD.finditer(text) for i in range(*m.span())[1:]}
             for date in dates:
-                start = text.index(date.read)
-                inside |= {*range(start + 1, start + len(date.read))}
+                start = text.index(date.japanese_weekday)
+                inside |= {*range(start + 1, start + len(date.japanese_weekday))}
             (pieces,), groups, position = groups, [], 0
             for piece in pieces:
                 if position in inside:
@@ -279,9 +280,9 @@ class Translator:
                 else:
                     groups.append([piece])
                 position += len(piece)
-        for date in sorted(dates, key=lambda date: -text.index(date.read)):
+        for date in sorted(dates, key=lambda date: -text.index(date.japanese_weekday)):
             # From the right, so that the others keep their places.
-            _put_date(groups, text.index(date.read), date)
+            _put_date(groups, text.index(date.japanese_weekday), date)
         return groups
 
     @torch.no_grad()
@@ -377,7 +378,7 @@ def _put_date(groups: list[list[str]], start: int, date: Date) -> None:
     position, places = 0, []
     for group in groups:
         for k, piece in enumerate(group):
-            if start <= position < start + len(date.read):
+            if start <= position < start + len(date.japanese_weekday):
                 places.append((group, k))
             position += len(piece)
     month, sign, day = date.japanese.partition("月")

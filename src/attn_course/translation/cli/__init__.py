@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from attn_course import __version__
 
         print(f"attn-course {__version__}")

@@ -36,15 +36,15 @@ NAMES = " or your own ".join([", ".join([*SOURCES][:-1]), [*SOURCES][-1]])
 
 def complete(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Return a function that completes the beginning of one of these names in the shell."""
-    known = sorted(names)
-    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+    choices = sorted(names)
+    return lambda incomplete: [name for name in choices if name.startswith(incomplete)]
 
 
 def say(text: str) -> None:
     """Write to standard error, with control characters as escapes."""
-    shown = (c if c.isprintable() or c in "\n\u3000" else repr(c)[1:-1] for c in text)
+    printable = (c if c.isprintable() or c in "\n\u3000" else repr(c)[1:-1] for c in text)
     with suppress(OSError):  # a full disk must not stop the work
-        print("".join(shown), file=sys.stderr, flush=True)
+        print("".join(printable), file=sys.stderr, flush=True)
 
 
 def need_output() -> None:

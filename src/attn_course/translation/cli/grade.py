@@ -37,7 +37,7 @@ def grade(
         typer.Option(
             metavar="NAME",
             help="An exercise to grade, or several with commas; by default all of the notebook's chapter.",
-            autocompletion=lambda incomplete: complete(_known())(incomplete),
+            autocompletion=lambda incomplete: complete(_exercise_names())(incomplete),
         ),
     ] = None,
     all_cells: Annotated[
@@ -62,11 +62,11 @@ def grade(
             _refuse(f"{option} {value:g} must be from {least:g} to 1,000,000")
     from attn_course.exercises.grading.notebook import chapter_of, place_exercises, read_notebook
 
-    wanted = [name.strip() for names in exercises or [] for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in _known()]:
+    requested = [name.strip() for names in exercises or [] for name in names.split(",") if name.strip()]
+    if unknown := [name for name in requested if name not in _exercise_names()]:
         _refuse(f"--exercises {unknown[0]}: no exercise of the course has this name")
     try:
-        cells, graded = place_exercises(read_notebook(notebook), wanted)
+        cells, graded = place_exercises(read_notebook(notebook), requested)
     except OSError as error:
         _refuse(f"{notebook}: {error.strerror}")
     except ValueError as error:
@@ -83,10 +83,10 @@ def grade(
         "memory": round(memory * 1e9),
         "all_cells": all_cells,
     }
-    known = _run(job)
+    report = _run(job)
     results = []
     for name in graded:
-        status, sentence, mistake, section = known["results"].get(name, ["error", known.get("stopped"), None, None])
+        status, sentence, mistake, section = report["results"].get(name, ["error", report.get("stopped"), None, None])
         results.append(
             {
                 "name": name,
@@ -102,8 +102,8 @@ def grade(
         "notebook": notebook.name,
         "seed": seed,
         "exercises": results,
-        "cells": [{"cell": int(number), "error": error} for number, error in known["errors"].items()],
-        "replaced": known["replaced"],
+        "cells": [{"cell": int(number), "error": error} for number, error in report["errors"].items()],
+        "replaced": report["replaced"],
     }
     if as_json:
         print(dump_json(record, indent=2))
@@ -111,7 +111,7 @@ def grade(
         _print(record)
 
 
-def _known() -> list[str]:
+def _exercise_names() -> list[str]:
     from attn_course import check
 
     return check.__all__
@@ -165,8 +165,8 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(output)
     except ValueError:  # nothing, or more than the one object
-        said = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        reason = said or f"its exit status is {process.returncode}"
+        message = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = message or f"its exit status is {process.returncode}"
         stopped = f"The grader did not finish: {reason}"
         return {"results": {}, "errors": {}, "replaced": [], "stopped": stopped}
 

@@ -78,23 +78,23 @@ def train(
     from attn_course.training.run_dir import LAST
 
     path = _find_settings(settings)
-    named = {
+    from_options = {
         "corpora": corpora,
         "dev": dev,
         "test": test,
         "grad_accum_steps": accumulate,
         "pairs_per_shard": pairs_per_shard,
     }
-    chosen = Settings.load(
-        path, **dict(map(_read_change, changes or [])), **{name: value for name, value in named.items() if value}
+    run_settings = Settings.load(
+        path, **dict(map(_read_change, changes or [])), **{name: value for name, value in from_options.items() if value}
     )
     with join_processes():
-        train_translator(chosen, folder, quiet=quiet)
+        train_translator(run_settings, folder, quiet=quiet)
     if os.environ.get("RANK", "0") != "0":
         return
     step, best = _read_progress(folder / LAST)
-    if step < chosen.steps:
-        say(f"Stopped after step {step:,} of {chosen.steps:,}. The same command continues from there.")
+    if step < run_settings.steps:
+        say(f"Stopped after step {step:,} of {run_settings.steps:,}. The same command continues from there.")
         raise typer.Exit(STOPPED)
     say(f"Done. The best weights (dev BLEU {best:.1f}) are in {folder}.")
 
@@ -105,8 +105,8 @@ def _find_settings(name: str) -> Path:
     if not Path(name).is_file() and recipe.is_file():
         return recipe
     if not Path(name).is_file():
-        known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
-        raise FileNotFoundError(f"{name} must be a settings file, or one of the recipes {known}")
+        recipes = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        raise FileNotFoundError(f"{name} must be a settings file, or one of the recipes {recipes}")
     return Path(name)
 
 
@@ -116,9 +116,9 @@ def _read_change(change: str) -> tuple[str, Any]:
 
     name, equals, value = change.partition("=")
     name = name.strip()
-    known = {field.name for field in fields(Settings)}
-    if not equals or name not in known:
-        raise ValueError(f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(known))}")
+    names = {field.name for field in fields(Settings)}
+    if not equals or name not in names:
+        raise ValueError(f"--set {change} must be NAME=VALUE, with one of the names {', '.join(sorted(names))}")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
