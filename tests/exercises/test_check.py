@@ -165,7 +165,7 @@ def test_the_solution_in_the_notebook_is_right_and_a_verdict_takes_less_than_two
     wrong = [made_by(mistake, exercise.right) for _, mistake in exercise.ways if mistake.answer]
     wrong += [answer.answer for answer in answers_to(name) if answer.mistake]
     for answer in (folded(name), wrong[0]):
-        exercise._kept.clear()  # as a cell that is run for the first time
+        exercise._trial_cache.clear()  # as a cell that is run for the first time
         before = time.process_time()
         verdict = exercise.verdict(answer)
         assert time.process_time() - before < SECONDS
@@ -293,7 +293,7 @@ def test_half_precision_is_refused(name):
     exercise = getattr(check, name)
     answer = computed_in(torch.float16, exercise.right)
     with torch.random.fork_rng(devices=[]):
-        runs = (Run(exercise.task, answer, *trial, heard=True) for trial in exercise._all_trials())
+        runs = (Run(exercise.task, answer, *trial, prints=True) for trial in exercise._all_trials())
         assert not all(run.is_right for run in runs)
 
 
@@ -444,6 +444,6 @@ def test_a_check_changes_neither_the_random_state_nor_the_grad_mode(name):
 @some_checks
 def test_a_check_gives_the_same_verdict_twice(name):
     exercise = getattr(check, name)
-    exercise._kept.clear()
+    exercise._trial_cache.clear()
     for answer in (folded(name), answers_to(name)[-1].answer):
         assert exercise.verdict(answer) == exercise.verdict(answer)

@@ -24,15 +24,15 @@ GRADIENTS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torc
 GRADIENTS_OF_ROUNDED = {**GRADIENTS, torch.float64: GRADIENTS[torch.float32]}
 
 
-def typed_like(found: Any, wanted: Any) -> Any:
+def typed_like(found: Any, expected: Any) -> Any:
     """Convert results to the precision of others where that is possible."""
-    if isinstance(found, Tensor) and isinstance(wanted, Tensor):
-        both = found.is_floating_point() and wanted.is_floating_point()
-        return found.to(wanted.dtype) if both else found
-    if isinstance(found, tuple | list) and isinstance(wanted, tuple | list):
-        if len(found) != len(wanted):
+    if isinstance(found, Tensor) and isinstance(expected, Tensor):
+        both = found.is_floating_point() and expected.is_floating_point()
+        return found.to(expected.dtype) if both else found
+    if isinstance(found, tuple | list) and isinstance(expected, tuple | list):
+        if len(found) != len(expected):
             return found
-        parts = map(typed_like, found, wanted)
+        parts = map(typed_like, found, expected)
         return list(parts) if isinstance(found, list) else tuple(parts)
     return found
 

@@ -40,9 +40,9 @@ def where(tells: Callable[..., bool], *answers: Callable) -> Callable[..., bool 
     return sign
 
 
-def _agree(found: Any, wanted: Any) -> bool:
-    found, wanted = ([results] if isinstance(results, Tensor) else results for results in (found, wanted))
-    return len(found) >= len(wanted) and all(
+def _agree(found: Any, expected: Any) -> bool:
+    found, expected = ([results] if isinstance(results, Tensor) else results for results in (found, expected))
+    return len(found) >= len(expected) and all(
         f.shape == w.shape and torch.allclose(f.double(), w.double(), rtol=1e-3, atol=1e-5, equal_nan=True)
-        for f, w in zip(found, wanted, strict=False)
+        for f, w in zip(found, expected, strict=False)
     )

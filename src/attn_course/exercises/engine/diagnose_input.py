@@ -63,18 +63,18 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def readings(
-    right: Callable, given: dict[str, Any], before: list[dict[str, Any]]
+    right: Callable, inputs: dict[str, Any], before: list[dict[str, Any]]
 ) -> Iterator[tuple[str, str, Callable]]:
     """Yield right answers on changed inputs: the name of the mistake, a sentence and the answer.
 
     Args:
         right: a right answer, a function or a class.
-        given: the inputs of the first failing trial, by name.
+        inputs: the inputs of the first failing trial, by name.
         before: those of trials that did not fail, whose numbers an answer may take for all.
     """
     for names in _parameters(right):
-        known = {name: given[name] for name in names if name in given}
-        for mistake, says, change in _changes(known, before):
+        by_name = {name: inputs[name] for name in names if name in inputs}
+        for mistake, says, change in _changes(by_name, before):
             yield mistake, says, _reread(right, change)
 
 
@@ -90,8 +90,8 @@ def _parameters(right: Callable) -> list[list[str]]:
     ]
 
 
-def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tuple[str, str, Change]]:
-    for name, value in known.items():
+def _changes(by_name: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tuple[str, str, Change]]:
+    for name, value in by_name.items():
         if isinstance(value, Tensor):
             changes = _of_tensor(name, value)
         else:
@@ -99,7 +99,7 @@ def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tu
             changes = _of_plain(name, value, others)
         for mistake, says, change in changes:
             yield mistake, says, _changing(name, change)
-    for (one, value), (other, another) in itertools.combinations(known.items(), 2):
+    for (one, value), (other, another) in itertools.combinations(by_name.items(), 2):
         if not _are_alike(value, another):
             continue
         for into, of in ((one, other), (other, one)):
@@ -113,7 +113,7 @@ def _changes(known: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[tu
             _if(f"`{one}` and `{other}` were swapped"),
             lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
         )
-    tables = [n for n, value in known.items() if isinstance(value, Tensor) and value.dim() > 1]
+    tables = [n for n, value in by_name.items() if isinstance(value, Tensor) and value.dim() > 1]
     for one, other in itertools.combinations(tables, 2):
         yield (
             INPUT_RESHAPED,
@@ -315,12 +315,12 @@ def _reread(right: Callable, change: Change) -> Callable:
 def _changed_before(function: Callable, change: Change) -> Callable:
     names = list(inspect.signature(function).parameters)
 
-    def call(*given: Any, **more: Any) -> Any:
-        inputs = dict(zip(names, given, strict=False)) | more
+    def call(*args: Any, **kwargs: Any) -> Any:
+        inputs = dict(zip(names, args, strict=False)) | kwargs
         try:
             changed = change(inputs)
         except KeyError:  # it is the layer's other method that takes this input
             changed = inputs
-        return function(*(changed[name] for name in names[: len(given)]), **{n: changed[n] for n in more})
+        return function(*(changed[name] for name in names[: len(args)]), **{n: changed[n] for n in kwargs})
 
     return call

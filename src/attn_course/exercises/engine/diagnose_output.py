@@ -141,15 +141,15 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
         for place, name in enumerate(names):
             of_one = [(found[place], expected[place]) for found, expected in pairs]
             (right if _all_same(of_one) else wrong).append(name)
-        said = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right and wrong else ""
+        summary = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right and wrong else ""
         if len(names) > 4:  # too long a list
-            said = f"{len(right)} of {len(names)} results right" if right else ""
+            summary = f"{len(right)} of {len(names)} results right" if right else ""
         if len(wrong) == 1:
             place = names.index(wrong[0])
             of_one = [(f[place], e[place]) for f, e in pairs if not same(f[place], e[place])]
             where = _where_right(of_one, wrong[0])
-            return ". ".join(part for part in (said, where) if part) or None
-        return said or None
+            return ". ".join(part for part in (summary, where) if part) or None
+        return summary or None
     return _where_right(pairs, names[0] if len(names) == 1 else "the result")
 
 
@@ -227,10 +227,10 @@ def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
             if not _all_same((found[place], expected[place]) for found, expected in pairs)
         ]
         if wrong:
-            told = [_of_one(_wrong_at(pairs, place), names[place]) for place in wrong]
-            if any(fact is None for fact in told):
+            facts = [_of_one(_wrong_at(pairs, place), names[place]) for place in wrong]
+            if any(fact is None for fact in facts):
                 return None
-            return told[0][0], " ".join(dict.fromkeys(says for _, says in told))
+            return facts[0][0], " ".join(dict.fromkeys(says for _, says in facts))
         tensors = (_tensors_at(pairs, place) for place in range(count))
         types = (_type(t, names[i]) for i, t in enumerate(tensors) if t)
         return next(filter(None, types), None)
@@ -421,8 +421,8 @@ def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _near(found: Tensor, wanted: Tensor, small: float) -> bool:
-    return bool(((found - wanted).abs() <= small).all())
+def _near(found: Tensor, expected: Tensor, small: float) -> bool:
+    return bool(((found - expected).abs() <= small).all())
 
 
 def _times(factor: float) -> str:
@@ -635,17 +635,17 @@ def _moved_on(pairs: Pairs, name: str) -> tuple[str, str] | None:
 def _cut_off(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not _of_shape(pairs) or not all(f.is_floating_point() and f.isfinite().any() for f, _ in pairs):
         return None
-    for words, held, low in (("below", "raised", True), ("above", "lowered", False)):
+    for words, participle, low in (("below", "raised", True), ("above", "lowered", False)):
         bounds = [_plain(found).nan_to_num(0.0, 0.0, 0.0) for found, _ in pairs]
         bounds = [float(t.min() if low else t.max()) for t in bounds]
         if any(not math.isclose(bound, bounds[0], rel_tol=1e-5) for bound in bounds):
             continue
-        kept = [e[e > bounds[0]] if low else e[e < bounds[0]] for e in (_plain(e) for _, e in pairs)]
-        if sum(len(numbers.unique()) for numbers in kept) < 3:
+        inside = [e[e > bounds[0]] if low else e[e < bounds[0]] for e in (_plain(e) for _, e in pairs)]
+        if sum(len(numbers.unique()) for numbers in inside) < 3:
             continue
         limit = {"min": bounds[0]} if low else {"max": bounds[0]}
         if _all_same((_plain(found), _plain(expected).clamp(**limit)) for found, expected in pairs):
-            return CUT_OFF, f"Every number in {name} {words} {bounds[0]:.4g} is {held} to this bound."
+            return CUT_OFF, f"Every number in {name} {words} {bounds[0]:.4g} is {participle} to this bound."
     return None
 
 
@@ -701,7 +701,7 @@ def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
             steps += [(words.format(axis), lambda t, f=f, axis=axis: f(t, axis)) for words, f in _STEPS.items()]
     plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
     for words, step in steps:
-        if all(_informs(made := step(e)) and same(f, made) for f, e in plain):
+        if all(_informs(stepped := step(e)) and same(f, stepped) for f, e in plain):
             return STEP_TOO_MANY, f"{name} is the right result after {words}, which is one step too many."
         if all(_informs(e) and same(step(f), e) for f, e in plain):
             return STEP_MISSING, f"{name} lacks one step: {words}."
@@ -824,19 +824,19 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
         return None
     name = names[0] if len(names) == 1 else "the result"
     for other in inputs[0]:
-        given = [more.get(other) for more in inputs]
-        if not all(isinstance(t, Tensor) and t.is_floating_point() for t in given):
+        tensors = [more.get(other) for more in inputs]
+        if not all(isinstance(t, Tensor) and t.is_floating_point() for t in tensors):
             continue
-        if all(t.shape == f.shape and same(f, t) for t, (f, _) in zip(given, pairs, strict=True)):
+        if all(t.shape == f.shape and same(f, t) for t, (f, _) in zip(tensors, pairs, strict=True)):
             return INPUT_RETURNED, f"{name} contains the numbers of `{other}`."
         try:
-            made = [(_plain(f), _plain(e), _plain(t)) for t, (f, e) in zip(given, pairs, strict=True)]
+            triples = [(_plain(f), _plain(e), _plain(t)) for t, (f, e) in zip(tensors, pairs, strict=True)]
             for words, change in (
                 ("plus", lambda e, t: e + t),
                 ("minus", lambda e, t: e - t),
                 ("times", lambda e, t: e * t),
             ):
-                if all(_informs(f) and same(f, change(e, t)) for f, e, t in made):
+                if all(_informs(f) and same(f, change(e, t)) for f, e, t in triples):
                     return INPUT_ADDED, f"{name} is the right result {words} `{other}`."
         except RuntimeError:  # sizes that do not go together
             continue
@@ -852,12 +852,12 @@ def mostly_right(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None
         if not all(isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs):
             return None
         wrong = {name: at for place, name in enumerate(names) if (at := _wrong_at(pairs, place))}
-        told = [mostly_right(at, (name,)) for name, at in wrong.items()]
-        if not told or any(fact is None for fact in told):
+        facts = [mostly_right(at, (name,)) for name, at in wrong.items()]
+        if not facts or any(fact is None for fact in facts):
             return None
         right = [name for name in names if name not in wrong]
-        said = [f"{' and '.join(right)} right, {' and '.join(wrong)} not."] if right else []
-        return told[0][0], " ".join([*said, *dict.fromkeys(says for _, says in told)])
+        summary = [f"{' and '.join(right)} right, {' and '.join(wrong)} not."] if right else []
+        return facts[0][0], " ".join([*summary, *dict.fromkeys(says for _, says in facts)])
     name = names[0] if len(names) == 1 else "the result"
     if fact := _one_way(pairs, name) or _few_digits(pairs, name) or _one_for_all(pairs, name):
         return fact
@@ -880,12 +880,12 @@ def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not pairs or not tensors or not _of_shape(pairs):
         return None
     pairs = [(found.cpu(), expected.cpu()) for found, expected in pairs]
-    for mistake, wanted in ((TRUE_TOO_OFTEN, False), (TRUE_TOO_RARELY, True)):
-        if any((found == wanted).any() for found, _ in pairs) and all(
-            bool((found[found != expected] != wanted).all()) for found, expected in pairs
+    for mistake, truth in ((TRUE_TOO_OFTEN, False), (TRUE_TOO_RARELY, True)):
+        if any((found == truth).any() for found, _ in pairs) and all(
+            bool((found[found != expected] != truth).all()) for found, expected in pairs
         ):
             places = _cells([found != expected for found, expected in pairs])
-            if wanted:
+            if truth:
                 return mistake, f"Every True in {name} is right, but some places that should be True are False{places}."
             return mistake, f"Every False in {name} is right, but some places that should be False are True{places}."
     return None

@@ -172,7 +172,7 @@ class Exercise:
     chapter: int | None = None
     answers: InitVar[dict[str, Callable] | None] = None
     signs: InitVar[dict[str, Callable[..., bool | None]] | None] = None
-    _kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    _trial_cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self, answers: dict | None, signs: dict | None) -> None:
         mistakes = self._read_mistakes(answers or {}, signs or {}) if self.mistakes is None else dict(self.mistakes)
@@ -221,8 +221,8 @@ class Exercise:
     def verdict(self, answer: Any) -> Verdict:
         """Judge an answer without printing; neither the learner's tensors nor any random state is changed."""
         verdict = self._verdict(answer)
-        known = self.mistakes.get(verdict.mistake)
-        says = known.says if known else verdict.sentence
+        mistake = self.mistakes.get(verdict.mistake)
+        says = mistake.says if mistake else verdict.sentence
         # The message of an error that the answer raises may name any section.
         names = re.search(r"\bSee section (\d+\.\d+)", says) if verdict.sentence.startswith("Not right yet.") else None
         return replace(verdict, section=names[1]) if names else verdict
@@ -233,8 +233,8 @@ class Exercise:
         with _same_random_state(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the verdict says what is wrong, and says it once
             runs = []
-            for trial, kept in self._all_trials():
-                runs.append(run := Run(self.task, answer, trial, kept, heard=not runs))
+            for trial, results in self._all_trials():
+                runs.append(run := Run(self.task, answer, trial, results, prints=not runs))
                 if isinstance(run.error, TookTooLong):
                     return Verdict(False, run.too_long_text(), TAKES_TOO_LONG)
             verdict = self._judge(answer, runs)
@@ -248,11 +248,11 @@ class Exercise:
         could spoil what it is given.
         """
         where = default_device(torch.float64), torch.get_default_dtype()
-        trials = self._kept.get(where)
+        trials = self._trial_cache.get(where)
         if trials is None:
             trials = [((seed, *trial), {}) for seed in self.seeds for trial in self.trials(TrialInputs(seed))]
             if all(is_copied(value) for trial, _ in trials for value in trial):
-                self._kept[where] = trials
+                self._trial_cache[where] = trials
         return trials
 
     @functools.cached_property
@@ -267,11 +267,11 @@ class Exercise:
     @functools.cached_property
     def _pairs(self) -> list[tuple[str, str, Mistake]]:
         """List all pairs of mistakes that are edits of one part each, combined."""
-        made = [(name, mistake.answer) for name, mistake in self.ways if isinstance(mistake.answer, Edited)]
-        made = [(name, edited) for name, edited in made if len(edited.edits) == 1]
+        single_edits = [(name, mistake.answer) for name, mistake in self.ways if isinstance(mistake.answer, Edited)]
+        single_edits = [(name, edited) for name, edited in single_edits if len(edited.edits) == 1]
         return [
             (one, other, Mistake("", both))
-            for (one, edited), (other, more) in itertools.combinations(made, 2)
+            for (one, edited), (other, more) in itertools.combinations(single_edits, 2)
             if (both := edited.together_with(more))
         ]
 
@@ -279,7 +279,7 @@ class Exercise:
     def task(self) -> Task:
         """What a run of an answer needs to know."""
         pairs = self._pairs if self.in_parts else []
-        known = frozenset(id(mistake.answer) for *_, mistake in (*self.ways, *pairs))
+        wrong_answers = frozenset(id(mistake.answer) for *_, mistake in (*self.ways, *pairs))
         says = self.mistakes[EXCLUDED].says if self.excluded else ""
         return Task(
             self.name,
@@ -290,18 +290,18 @@ class Exercise:
             self.float64,
             self.excluded,
             says,
-            known,
+            wrong_answers,
         )
 
     def _not_an_answer(self, answer: Any) -> str | None:
-        wanted = "class" if inspect.isclass(self.right) else "function"
+        kind = "class" if inspect.isclass(self.right) else "function"
         fits = callable(answer) and inspect.isclass(answer) == inspect.isclass(self.right)
         if fits and not isinstance(answer, nn.Module):
             return None
         what = "the class itself" if inspect.isclass(answer) else f"a value of type {type(answer).__name__}"
         if callable(answer) and not inspect.isclass(answer) and not isinstance(answer, nn.Module):
             what = "a function"
-        return f"Pass the {wanted} itself, without calling it: check.{self.name}({self.name}). This check got {what}."
+        return f"Pass the {kind} itself, without calling it: check.{self.name}({self.name}). This check got {what}."
 
     def _judge(self, answer: Callable, runs: list["Run"]) -> Verdict:
         failed = [run for run in runs if not run.is_right]
@@ -318,7 +318,7 @@ class Exercise:
         if isinstance(first.error, AnswerError):
             return Verdict(False, first.error_text(), first.error.mistake)
         if default := self._known_default(answer, runs, first):
-            return self._told(*default)
+            return self._refuse(*default)
         if first.error is not None:
             name, says = first.known_error() or (None, "")
             text = first.error_text() + self._right_in(runs, first)
@@ -338,53 +338,53 @@ class Exercise:
         """Judge an answer without a known mistake: describe its results and the first difference."""
         failed = [run for run in runs if not run.is_right and run.error is None]
         pairs = [(run.found, run.expected) for run in failed]
-        known = part = None
+        mistake = part = None
         if self.accepts is None:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
-                known = (
+                mistake = (
                     self._unlike_itself(first)
                     or diagnose_output.general_mistake(pairs, self.result_names)
                     or self._known_reading(runs, first)
                     or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.result_names)
                     or self._mistake_and_fact(runs, first)
                 )
-                if not known and (name := self._mistake_by_part(runs, first)):
+                if not mistake and (name := self._mistake_by_part(runs, first)):
                     return self._first_of_two(name)
-                known = (
-                    known
+                mistake = (
+                    mistake
                     or self._in_failing_trials(runs, first)
                     or diagnose_output.mostly_right(pairs, self.result_names)
                 )
-                part = None if known else diagnose_output.partly_right(pairs, self.result_names)
-        if known:
-            text = first.difference_text(f"Not right yet. {known[1]}")
+                part = None if mistake else diagnose_output.partly_right(pairs, self.result_names)
+        if mistake:
+            text = first.difference_text(f"Not right yet. {mistake[1]}")
         else:
             text = first.difference_text("Not right yet, and none of the mistakes this check knows.")
         if part:
             text += f"\n  In every trial that fails: {part}."
-        return Verdict(False, text + self._right_in(runs, first), known[0] if known else None)
+        return Verdict(False, text + self._right_in(runs, first), mistake[0] if mistake else None)
 
     def _judge_closely(self, runs: list["Run"]) -> Verdict:
         """Judge the last digits and the gradients of an answer whose values are right."""
         if later := self._changed_later(runs):
-            return self._told(*later)
-        told = ""
+            return self._refuse(*later)
+        remark = ""
         for run in runs:
             if not run.is_rounded:
                 continue
             if self.float64 and (text := run.float32_text()):
-                return self._told(FLOAT32_INSIDE, text)
-            told = (
+                return self._refuse(FLOAT32_INSIDE, text)
+            remark = (
                 "\nIn float64 the last digits differ. Either your code rounds a number to float32, or it adds a small "
                 "number that is not in the formula."
             )
         if self.gradients and (verdict := self._judge_gradients(runs)) is not None:
             return verdict
-        if kept := self._unlike_itself(runs[0]):
-            return self._told(*kept)
+        if difference := self._unlike_itself(runs[0]):
+            return self._refuse(*difference)
         if others := self._other_defaults(runs[0].answer):
-            return self._told(ANOTHER_DEFAULT, f"Only one thing is wrong: {others[0][2]}")
-        return Verdict(True, self._accepted(runs).sentence + told)
+            return self._refuse(ANOTHER_DEFAULT, f"Only one thing is wrong: {others[0][2]}")
+        return Verdict(True, self._accepted(runs).sentence + remark)
 
     def _known_default(self, answer: Callable, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Return a verdict if only the default of an argument is wrong."""
@@ -407,9 +407,9 @@ class Exercise:
             names = dict.fromkeys(["__init__", "forward", *names])
             both = [n for n in names if hasattr(answer, n) and hasattr(self.right, n)]
             pairs = [(getattr(answer, n), getattr(self.right, n)) for n in both]
-        for found, wanted in pairs:
-            have = _parameters(found)
-            for name, parameter in _parameters(wanted).items():
+        for own, right in pairs:
+            have = _parameters(own)
+            for name, parameter in _parameters(right).items():
                 default = parameter.default
                 if name not in have or default is parameter.empty or have[name].default == default:
                     continue
@@ -436,9 +436,9 @@ class Exercise:
         ways = [mistake for other, mistake in self.ways if other == name]
         if any(all(run.agrees_with(mistake) is not False for run in values) for mistake in ways):
             return Verdict(False, f"Not right yet. {self.mistakes[name].says}", name)
-        return self._told(*first.gradient_text())
+        return self._refuse(*first.gradient_text())
 
-    def _told(self, mistake: str, text: str) -> Verdict:
+    def _refuse(self, mistake: str, text: str) -> Verdict:
         """Return the verdict for a generic mistake, with the sentence of this exercise."""
         says = f" {self.mistakes[mistake].says}" if mistake in self.mistakes else ""
         first, newline, rest = text.partition("\n")
@@ -458,10 +458,10 @@ class Exercise:
         return Verdict(True, f"Right. Tried: {', '.join(tried)}{seeds}.")
 
     def _changes_input(self, run: "Run") -> Verdict:
-        known = self.mistakes.get(CHANGES_ITS_INPUT)
-        says = f"After the call, the caller finds {run.finds} there. Work on a copy."
-        if known and run.finds != ANOTHER_SHAPE:
-            says = known.says
+        mistake = self.mistakes.get(CHANGES_ITS_INPUT)
+        says = f"After the call, the caller finds {run.input_became} there. Work on a copy."
+        if mistake and run.input_became != ANOTHER_SHAPE:
+            says = mistake.says
         # A trial may hand over a list as single tensors, whose names the answer does not know.
         own = inspect.isclass(self.right) or run.changed in inspect.signature(self.right).parameters
         what = f"{run.changed}, which it was given," if own else "what it was given"
@@ -558,9 +558,9 @@ class Exercise:
         ):
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
-        known = ((name, mistake.says, mistake.answer) for name, mistake in self.ways if mistake.answer)
+        ways = ((name, mistake.says, mistake.answer) for name, mistake in self.ways if mistake.answer)
         changed = diagnose_input.readings(self.right, first.inputs_by_name(), before)
-        for name, says, answer in itertools.chain(known, changed):
+        for name, says, answer in itertools.chain(ways, changed):
             mistake = Mistake(says, answer)
             if all(run.agrees_with(mistake) for run in (first, *failed)):
                 where = "" if says.startswith("In the trials that fail") else "In the trials that fail: "
@@ -575,13 +575,13 @@ class Exercise:
                 continue
             pairs = []
             for run in runs:
-                made, error = run.made_by(mistake.answer)
-                if error is not None or not diagnose_output.of_as_many_numbers(run.found, made):
+                result, error = run.result_of(mistake.answer)
+                if error is not None or not diagnose_output.of_as_many_numbers(run.found, result):
                     break
-                if run._differs(run.found, made, LOOSE):  # elsewhere the second thing does not show
+                if run._differs(run.found, result, LOOSE):  # elsewhere the second thing does not show
                     if run.is_right:  # two things that are wrong would show here
                         break
-                    pairs.append((run.found, made))
+                    pairs.append((run.found, result))
             else:
                 fact = diagnose_output.general_mistake(pairs, self.result_names)
                 if fact is not None and fact[0] in diagnose_output.SECOND:
@@ -598,7 +598,7 @@ class Exercise:
             or not all(isinstance(run.found, tuple | list) and len(run.found) == count for run in runs)
         ):
             return None
-        named: dict[str, None] = {}
+        names: dict[str, None] = {}
         parts = [[(run.found[place], run.expected[place]) for run in runs] for place in range(count)]
         right = [all(find_difference(*pair, ("",), LOOSE) is None for pair in pairs) for pairs in parts]
         for place in range(count):
@@ -609,11 +609,11 @@ class Exercise:
             explained = [place, *(i for i in range(count) if right[i])]
             for name, mistake in self.ways:
                 if mistake.answer is not None and all(run.makes(mistake.answer, i) for run in runs for i in explained):
-                    named[name] = None
+                    names[name] = None
                     break
             else:
                 return None
-        return next(iter(named)) if len(named) == 2 else None
+        return next(iter(names)) if len(names) == 2 else None
 
     def _mistake_in_most_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find a mistake that fits the first failure and most others, if known mistakes fit the rest.
@@ -627,11 +627,11 @@ class Exercise:
         for name, mistake in self.ways:
             if not first.agrees_with(mistake) or any(run.agrees_with(mistake) is False for run in right):
                 continue
-            left = [run for run in failed if run.agrees_with(mistake, exactly=False) is False]
-            if not left or 2 * len(left) > len(failed):
+            others_failed = [run for run in failed if run.agrees_with(mistake, exactly=False) is False]
+            if not others_failed or 2 * len(others_failed) > len(failed):
                 continue
             others = (more for other, more in self.ways if other != name)
-            if any(all(run.agrees_with(more) for run in left) for more in others):
+            if any(all(run.agrees_with(more) for run in others_failed) for more in others):
                 return name, f"{mistake.says} {_ANOTHER}"
         return None
 
@@ -656,9 +656,9 @@ def _with_default(right: Callable, name: str, default: Any) -> Callable:
     """Return a right answer with another default for one argument."""
     place = list(_parameters(right)).index(name)
 
-    def call(*inputs: Any, **told: Any) -> Any:
-        more = {} if len(inputs) > place or name in told else {name: default}
-        return right(*inputs, **told, **more)
+    def call(*inputs: Any, **kwargs: Any) -> Any:
+        more = {} if len(inputs) > place or name in kwargs else {name: default}
+        return right(*inputs, **kwargs, **more)
 
     return call
 
@@ -676,12 +676,12 @@ def _same_random_state() -> Iterator[None]:
     """Restore all global random states after the answer has run."""
     python, arrays = random.getstate(), np.random.get_state()
     device = default_device(torch.float64)
-    there = get_random_state(device)
+    state = get_random_state(device)
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        if there is not None:
-            set_random_state(there, device)
+        if state is not None:
+            set_random_state(state, device)
         random.setstate(python)
         np.random.set_state(arrays)

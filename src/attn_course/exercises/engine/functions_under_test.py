@@ -36,20 +36,20 @@ class Specimens:
     def use(self, answer: Callable, function: Callable) -> Any:
         """Run the learner's test on a function and return its result, which must be True or False."""
         try:
-            said = answer(function)
+            result = answer(function)
         except AssertionError:
             text = f"Your test raises an AssertionError. Return True or False instead. See section {self.section}."
             raise AnswerError(text) from None
-        if callable(said) and not isinstance(said, Tensor):
+        if callable(result) and not isinstance(result, Tensor):
             raise AnswerError(
                 f"Your test returns a function. Return True or False instead. See section {self.section}."
             )
-        if isinstance(said, Tensor):
+        if isinstance(result, Tensor):
             raise AnswerError(
                 "Your test returns a tensor. Return True or False instead: use bool() or item() on a tensor with one "
                 f"number. See section {self.section}."
             )
-        return said
+        return result
 
     def accepts(self, *whats: str) -> Callable[..., bool | None]:
         """Return a predicate: the first wrong function that the test accepts is one of these."""

@@ -46,13 +46,13 @@ def largest_tensor(call: Callable[[], Any]) -> tuple[Any, int]:
     return result, watch.largest
 
 
-def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> Any:
+def yes_or_no(observed: bool, answer: Callable, mistakes: dict, *about: str) -> Any:
     """Name an observation about an answer, which is returned with its numbers.
 
     A mistake in the numbers may be made either way, so its own answer leaves this open.
 
     Args:
-        seen: whether it was seen.
+        observed: whether it was seen.
         answer: the answer, a learner's, the right one, or that of a mistake.
         mistakes: the mistakes of the exercise, by name.
         about: the names of those that consist in what was seen.
@@ -60,4 +60,4 @@ def yes_or_no(seen: bool, answer: Callable, mistakes: dict, *about: str) -> Any:
     others = (mistake.answer for name, mistake in mistakes.items() if name not in about)
     if any(answer is other for other in others):
         return OPEN
-    return "yes" if seen else "no"
+    return "yes" if observed else "no"

@@ -29,8 +29,8 @@ class Edited:
     edits: dict[str, str]
     name: str = "an edit of the right answer"
 
-    def __call__(self, *inputs: Any, **told: Any) -> Any:
-        return self.answer(*inputs, **told)
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.answer(*inputs, **kwargs)
 
     def __post_init__(self) -> None:
         if "<" in self.right.__qualname__:  # a lambda, or a function inside another
@@ -71,9 +71,9 @@ class Edited:
         """Compile the wrong answer in the namespace of the right one."""
         file = f"<{self.name}>"
         linecache.cache[file] = (len(self.source), None, self.source.splitlines(keepends=True), file)
-        made = {}
-        exec(compile(self.source, file, "exec"), vars(sys.modules[self.right.__module__]), made)
-        return made[self.right.__name__]
+        namespace = {}
+        exec(compile(self.source, file, "exec"), vars(sys.modules[self.right.__module__]), namespace)
+        return namespace[self.right.__name__]
 
 
 @functools.cache

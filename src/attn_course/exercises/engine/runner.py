@@ -106,24 +106,24 @@ class Task:
 class Run:
     """One answer on one trial, with its result and the expected result."""
 
-    def __init__(self, task: Task, answer: Callable, trial: tuple, kept: dict, *, heard: bool) -> None:
+    def __init__(self, task: Task, answer: Callable, trial: tuple, results: dict, *, prints: bool) -> None:
         self.task = task
         self.seed, self.what, *self.inputs = trial
         self.answer = answer
-        self._kept, self._made = kept, {}
-        given = copy_of(self.inputs)
+        self._shared_results, self._own_results = results, {}
+        copies = copy_of(self.inputs)
         # What an answer prints is worth reading once.
-        with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
-            self.found, self.error = self._attempt_in_time(answer, given)
-        if "right" not in kept:
-            given_too = copy_of(self.inputs)
-            expected, error = self._attempt(task.right, given_too)
+        with contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO()):
+            self.found, self.error = self._attempt_in_time(answer, copies)
+        if "right" not in results:
+            right_inputs = copy_of(self.inputs)
+            expected, error = self._attempt(task.right, right_inputs)
             if error is not None:
                 raise RuntimeError(f"the right answer of check.{task.name} fails on {self.what!r}") from error
-            kept["right"] = without_graph(expected), list(map(identical, self.inputs, given_too))
-        self.expected, stay = kept["right"]
-        self.finds = "something else"  # where an input was changed
-        self.changed = self._changed_input(given, stay)
+            results["right"] = without_graph(expected), list(map(identical, self.inputs, right_inputs))
+        self.expected, stay = results["right"]
+        self.input_became = "something else"  # where an input was changed
+        self.changed = self._changed_input(copies, stay)
         self.is_right = self.error is None and self._is_right()
 
     def _attempt(self, answer: Callable, inputs: list) -> tuple[Any, BaseException | None]:
@@ -133,18 +133,18 @@ class Run:
         except (Exception, SystemExit) as error:
             return None, error
 
-    def made_by(self, wrong: Callable) -> tuple[Any, BaseException | None]:
+    def result_of(self, wrong: Callable) -> tuple[Any, BaseException | None]:
         """Return the result or the error of a wrong answer, computed once.
 
         A result that the mistake leaves open is taken from the learner's answer.
         """
-        made = self._kept if id(wrong) in self.task.wrong_answers else self._made
-        if id(wrong) not in made:
+        results = self._shared_results if id(wrong) in self.task.wrong_answers else self._own_results
+        if id(wrong) not in results:
             found, error = self._attempt(wrong, copy_of(self.inputs))
             if error is not None:  # without what it holds on to
                 error.__traceback__ = error.__context__ = error.__cause__ = None
-            made[id(wrong)] = wrong, without_graph(found), error  # the answer, too, so that no other has its id
-        _, found, error = made[id(wrong)]
+            results[id(wrong)] = wrong, without_graph(found), error  # the answer, too, so that no other has its id
+        _, found, error = results[id(wrong)]
         if isinstance(found, tuple) and isinstance(self.found, tuple) and len(found) == len(self.found):
             pairs = zip(found, self.found, strict=True)
             found = tuple(own if result is OPEN else result for result, own in pairs)
@@ -212,7 +212,7 @@ class Run:
             return None if self.is_right else self._shows(mistake.sign)
         if mistake.answer is None:
             return False
-        found, error = self.made_by(mistake.answer)
+        found, error = self.result_of(mistake.answer)
         if error is not None or self.error is not None:
             return type(error) is type(self.error) and str(error) == str(self.error)
         alike = self.found if exactly else typed_like(self.found, found)
@@ -220,7 +220,7 @@ class Run:
 
     def makes(self, answer: Callable, place: int) -> bool:
         """Return whether one of several results equals the one of another answer."""
-        results, error = self.made_by(answer)
+        results, error = self.result_of(answer)
         if error is not None or not isinstance(results, tuple | list) or len(results) <= place:
             return False
         alike = typed_like(self.found[place], results[place])
@@ -228,9 +228,9 @@ class Run:
 
     def known_error(self) -> tuple[str, str] | None:
         """Return the generic mistake that causes this error, and a sentence."""
-        for pattern, known in ERRORS.items():
+        for pattern, explanation in ERRORS.items():
             if isinstance(self.error, RuntimeError | TypeError) and re.search(pattern, str(self.error)):
-                return known
+                return explanation
         return None
 
     def _shows(self, sign: Callable[..., bool | None]) -> bool | None:
@@ -250,18 +250,18 @@ class Run:
     def inputs_by_name(self) -> dict[str, Any]:
         return dict(zip(self._names(), self.inputs, strict=False))
 
-    def _changed_input(self, given: list, stay: list[bool]) -> str | None:
+    def _changed_input(self, after_call: list, stay: list[bool]) -> str | None:
         """Return the name of an input that the answer changed but the right answer does not."""
-        for name, before, after, stays in zip(self._names(), self.inputs, given, stay, strict=False):
+        for name, before, after, stays in zip(self._names(), self.inputs, after_call, stay, strict=False):
             if not identical(before, after) and stays:
                 if isinstance(before, Tensor):
-                    self.finds = OTHER_NUMBERS if before.shape == after.shape else ANOTHER_SHAPE
+                    self.input_became = OTHER_NUMBERS if before.shape == after.shape else ANOTHER_SHAPE
                 return name
         return None
 
     def _inputs_text(self) -> str:
-        named = self.inputs_by_name().items()
-        return ", ".join(f"{name} {describe(value)}" for name, value in named)
+        inputs = self.inputs_by_name().items()
+        return ", ".join(f"{name} {describe(value)}" for name, value in inputs)
 
     def _tried_text(self) -> str:
         inputs = self._inputs_text()
@@ -283,8 +283,8 @@ class Run:
                 "Make new tensors on the device of the inputs, as in torch.ones(3, device=x.device). Do not use NumPy."
             )
         else:
-            said = str(self.error).strip().split("\n")[0]
-            kind = type(self.error).__name__ + (f": {said}" if said else "")
+            message = str(self.error).strip().split("\n")[0]
+            kind = type(self.error).__name__ + (f": {message}" if message else "")
             text = f"{self._what_stops()} stops with {kind}"
         return text + self._line_text(self.error) + self._tried_text()
 
@@ -315,18 +315,18 @@ class GradientRun(Run):
     def __init__(self, run: Run) -> None:
         self.task, self.answer = run.task, run.answer
         self.seed, self.what, self.inputs = run.seed, run.what, run.inputs
-        self._kept, self._made = run._kept.setdefault("gradients", {}), {}
+        self._shared_results, self._own_results = run._shared_results.setdefault("gradients", {}), {}
         rounded = run.is_rounded and not run.task.float64
         self.tolerances = GRADIENTS_OF_ROUNDED if rounded else GRADIENTS
         with contextlib.redirect_stdout(io.StringIO()):
-            if "right" not in self._kept:
+            if "right" not in self._shared_results:
                 expected, error = self._attempt(self.task.right, copy_of(self.inputs))
                 if error is not None:
                     raise RuntimeError(
                         f"the gradient of check.{self.task.name}'s right answer fails on {self.what!r}"
                     ) from error
-                self._kept["right"] = expected
-            self.expected = self._kept["right"]
+                self._shared_results["right"] = expected
+            self.expected = self._shared_results["right"]
             self.found, self.error = self._attempt_in_time(self.answer, copy_of(self.inputs))
         self.is_right = self.error is None and not self._differs(self.found, self.expected, self.tolerances)
 
@@ -335,11 +335,11 @@ class GradientRun(Run):
         names = [*self._names(), *map(str, range(len(inputs)))]
         leaves = dict(_leaves(zip(names, inputs, strict=False)))
         # Copies are handed over, so that whoever may write into an input still may.
-        given = [leaves[name] * 1 if name in leaves else value for name, value in zip(names, inputs, strict=False)]
+        passed = [leaves[name] * 1 if name in leaves else value for name, value in zip(names, inputs, strict=False)]
         _layers = []
         try:
-            with self._exclusion(answer, given):
-                found = self.task.use(answer, *given)
+            with self._exclusion(answer, passed):
+                found = self.task.use(answer, *passed)
             leaves |= dict(_leaves(("", layer) for layer in _layers))
         finally:
             _layers = None
@@ -354,20 +354,20 @@ class GradientRun(Run):
         if not parts or not leaves:
             return {}
         gradients = torch.autograd.grad(sum(parts), [*leaves.values()], allow_unused=True)
-        named = zip(leaves, gradients, strict=True)
-        return {name: gradient for name, gradient in named if gradient is not None}
+        pairs = zip(leaves, gradients, strict=True)
+        return {name: gradient for name, gradient in pairs if gradient is not None}
 
     def _differs(self, found: Any, expected: Any, _: dict) -> bool:
         return not isinstance(found, dict) or any(
-            name not in found or find_tensor_difference(found[name], wanted, name, self.tolerances) is not None
-            for name, wanted in expected.items()
+            name not in found or find_tensor_difference(found[name], gradient, name, self.tolerances) is not None
+            for name, gradient in expected.items()
         )
 
     def gradient_text(self) -> tuple[str, str]:
         """Return the name of the gradient mistake, and a sentence."""
         if self.error is not None:
-            said = str(self.error).strip().split("\n")[0].split(":")[0]
-            text = f"The numbers are right, but their gradient cannot be computed: {said}."
+            message = str(self.error).strip().split("\n")[0].split(":")[0]
+            text = f"The numbers are right, but their gradient cannot be computed: {message}."
             return NO_GRADIENT, text + self._line_text(self.error) + self._tried_text()
         missed = [name for name in self.expected if name not in self.found]
         if missed:
@@ -379,16 +379,16 @@ class GradientRun(Run):
             )
             return NO_GRADIENT, text + self._tried_text()
         differences = (
-            find_tensor_difference(self.found[name], wanted, f"the gradient of {name}", self.tolerances)
-            for name, wanted in self.expected.items()
+            find_tensor_difference(self.found[name], gradient, f"the gradient of {name}", self.tolerances)
+            for name, gradient in self.expected.items()
         )
         text = f"The numbers are right, but the gradient is wrong. {next(filter(None, differences))}"
         return WRONG_GRADIENT, text + self._tried_text()
 
 
-def _leaves(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
+def _leaves(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors that can have a gradient, by name: float inputs and the parameters of modules."""
-    for name, value in named:
+    for name, value in items:
         if isinstance(value, Tensor) and value.is_floating_point():
             yield name, value.requires_grad_()
         elif isinstance(value, nn.Module):
@@ -428,9 +428,9 @@ class _NoFloat32(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         converts = any(t.dtype == torch.float64 for t in tensors_of(args))
-        for made in tensors_of(result):
-            small = made.is_floating_point() and made.dtype != torch.float64
-            if small and (converts or (self.anew and made.numel() > 1)):
+        for tensor in tensors_of(result):
+            small = tensor.is_floating_point() and tensor.dtype != torch.float64
+            if small and (converts or (self.anew and tensor.numel() > 1)):
                 raise _Float32Inside
         return result
 

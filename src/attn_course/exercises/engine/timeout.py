@@ -44,9 +44,9 @@ def stop_after(seconds: float, call: Callable[[], Any]) -> Any:
 
     def look(*_: Any) -> None:
         nonlocal is_over
-        left = own_limit - time.thread_time()
-        if left > 0 and time.monotonic() < wall_limit:
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))  # the thread cannot reach its limit before
+        remaining = own_limit - time.thread_time()
+        if remaining > 0 and time.monotonic() < wall_limit:
+            signal.setitimer(signal.ITIMER_REAL, max(remaining, 0.01))  # the thread cannot reach its limit before
             return
         is_over = True
         raise TookTooLong

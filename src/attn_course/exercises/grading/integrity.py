@@ -81,8 +81,8 @@ class Watch:
         for where, owner, parts in self._owners:
             current = vars(owner)
             for name, value in parts.items():
-                found = current.get(name, _UNNAMED)
-                if found is not value and not (owner in _LIBRARIES and _wraps(found, value)):
+                present = current.get(name, _UNNAMED)
+                if present is not value and not (owner in _LIBRARIES and _wraps(present, value)):
                     replaced.append(f"{where}.{name}")
                     with contextlib.suppress(AttributeError, TypeError):
                         setattr(owner, name, value)
@@ -103,11 +103,11 @@ class Watch:
         return [*replaced, *changed]
 
 
-def _wraps(found: object, value: object) -> bool:
+def _wraps(wrapper: object, value: object) -> bool:
     """Return whether a library has wrapped its own function, as torch.compile does."""
-    code = getattr(found, "__code__", None)
+    code = getattr(wrapper, "__code__", None)
     is_own = isinstance(code, types.CodeType) and not code.co_filename.startswith("<")
-    return is_own and getattr(found, "__wrapped__", None) is value
+    return is_own and getattr(wrapper, "__wrapped__", None) is value
 
 
 def _callables(module: types.ModuleType) -> dict[str, object]:

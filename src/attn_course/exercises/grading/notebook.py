@@ -67,12 +67,12 @@ def _tags(cell: dict[str, Any]) -> list:
     return tags if isinstance(tags, list) else []
 
 
-def place_exercises(cells: list[Cell], wanted: list[str]) -> tuple[list[Cell], list[str]]:
+def place_exercises(cells: list[Cell], requested: list[str]) -> tuple[list[Cell], list[str]]:
     """Say after which cell each exercise is judged: the last one whose code mentions ``check.NAME(``.
 
     Args:
         cells: the code cells.
-        wanted: the exercises to grade; if empty, all exercises of the chapters that the notebook mentions.
+        requested: the exercises to grade; if empty, all exercises of the chapters that the notebook mentions.
 
     Returns:
         The cells with the names, and all exercises to grade, in the order of the notebook; those that it does not
@@ -80,7 +80,7 @@ def place_exercises(cells: list[Cell], wanted: list[str]) -> tuple[list[Cell], l
     """
     last = {name: cell.number for cell in cells for name in _CALL.findall(cell.source) if name in check._HOME}
     chapters = {chapter_of(name) for name in last}
-    graded = wanted or [*last, *(name for name in check._HOME if chapter_of(name) in chapters and name not in last)]
+    graded = requested or [*last, *(name for name in check._HOME if chapter_of(name) in chapters and name not in last)]
     graded = sorted(dict.fromkeys(graded), key=lambda name: last.get(name, float("inf")))
     placed = [
         Cell(cell.number, cell.source, tuple(name for name in graded if last.get(name) == cell.number))

@@ -59,10 +59,10 @@ def descendants() -> list[int]:
                 state, parent = (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()[:2]
                 if state != b"Z":
                     children.setdefault(int(parent), []).append(int(name))
-    found = [os.getpid()]
-    for pid in found:
-        found += children.get(pid, [])
-    return found[1:]
+    pids = [os.getpid()]
+    for pid in pids:
+        pids += children.get(pid, [])
+    return pids[1:]
 
 
 def own_memory(pid: int) -> int:

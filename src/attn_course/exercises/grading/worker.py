@@ -115,8 +115,8 @@ def _needed(cells: list[Cell], exercises: set[str]) -> set[int]:
         with suppress(Exception):
             trees[cell.number] = _parse(cell.source, "")
     judged = {cell.number: cell.names for cell in cells if cell.names}
-    called = {name for cell in cells for name in cell.names if _calls(trees.get(cell.number), name)}
-    return needed_cells(trees, judged, exercises - called) | {*judged}
+    checked = {name for cell in cells for name in cell.names if _calls(trees.get(cell.number), name)}
+    return needed_cells(trees, judged, exercises - checked) | {*judged}
 
 
 def _calls(tree: ast.Module | None, name: str) -> bool:
@@ -192,10 +192,10 @@ def _parse(source: str, file: str) -> ast.Module:
         return ast.parse(source, file)
     except SyntaxError:
         lines = source.split("\n")
-        kept = ["" if line.startswith(("%", "!")) else line for line in lines]
-        if kept == lines:
+        python = ["" if line.startswith(("%", "!")) else line for line in lines]
+        if python == lines:
             raise
-        return ast.parse("\n".join(kept), file)
+        return ast.parse("\n".join(python), file)
 
 
 def _checked(node: ast.AST) -> str | None:
@@ -211,8 +211,8 @@ def describe(error: BaseException) -> str:
     """Return kind, message and line of an error of the notebook; its own text may fail."""
     text = type(error).__name__
     with suppress(BaseException):
-        said = str(error).strip().split("\n")[0]
-        text += f": {said[:500]}" if said else ""
+        message = str(error).strip().split("\n")[0]
+        text += f": {message[:500]}" if message else ""
     with suppress(BaseException):
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<cell ")]
         text += f" (line {frames[-1].lineno} of the cell)" if frames else ""
