@@ -1,5 +1,6 @@
 """Scaled dot-product attention and softmax, against torch and against numbers worked out by hand."""
 
+import functools
 import json
 import math
 import warnings
@@ -16,14 +17,18 @@ from torch.testing import assert_close
 
 from attn_course import (
     MultiHeadAttention,
+    attend_block,
     attention,
     fused_attention,
     make_causal_mask,
+    make_sliding_window_mask,
+    sliding_window_attention,
     soft_cap,
     softmax,
     tiled_attention,
     weights_of_rows,
 )
+from attn_course.functional import sliding_window
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data" / "worked_example.json").read_text("utf-8"))
 
@@ -503,20 +508,46 @@ def test_tensors_have_names_and_options_are_given_by_theirs():
 
 @pytest.mark.parametrize("scale", [0.125, 1.0, 3.0])
 @given(qkv())
-def test_a_scale_is_that_of_torch_in_every_form(scale, tensors):
+def test_a_scale_is_that_of_torch(scale, tensors):
     q, k, v = tensors
     expected = F.scaled_dot_product_attention(q, k, v, scale=scale)
     out, weights = attention(q, k, v, scale=scale)
-    assert_close(out, expected)
-    assert_close(fused_attention(q, k, v, scale=scale), expected)
+    others = (attend(q, k, v, scale=scale) for attend in (fused_attention, tiled_attention))
+    for other in (out, *others, attend_block(q, k, v, scale=scale)[0]):
+        assert_close(other, expected)
     assert_close(weights_of_rows(q, k, range(q.size(-2)), scale=scale), weights)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
 def test_a_scale_that_is_not_positive_is_refused(scale):
     q = torch.ones(2, 4)
-    for attend in (attention, fused_attention):
+    for attend in (attention, fused_attention, tiled_attention, attend_block):
         with pytest.raises(ValueError, match="scale"):
             attend(q, q, q, scale=scale)
     with pytest.raises(ValueError, match="scale"):
         weights_of_rows(q, q, [0], scale=scale)
+
+
+SHARED = {"enable_gqa": True, "scale": 0.3}
+WITH_SINK = {"sink": torch.tensor([0.2, -1.0, 3.0, 0.0])} | SHARED
+
+
+@pytest.mark.parametrize(
+    ("attend", "window", "options"),
+    [
+        (functools.partial(fused_attention, is_causal=True), 5, WITH_SINK),
+        (functools.partial(fused_attention, is_causal=True), 5, WITH_SINK | {"softcap": 0.7}),
+        (functools.partial(tiled_attention, is_causal=True, query_block=2, key_block=3), 5, SHARED),
+        (functools.partial(sliding_window_attention, window=3), 3, WITH_SINK | {"softcap": 0.7}),
+        (functools.partial(sliding_window_attention, window=9), 5, WITH_SINK),
+    ],
+    ids=["fused", "fused with a cap", "tiled", "window", "window over everything"],
+)
+def test_every_form_of_attention_takes_the_same_options(attend, window, options, monkeypatch):
+    monkeypatch.setattr(sliding_window, "CHUNK", 2)
+    inputs = [torch.randn(3, heads, 5, 6, requires_grad=True) for heads in (4, 2, 2)]
+    out, expected = attend(*inputs, **options), attention(*inputs, make_sliding_window_mask(5, window), **options)[0]
+    assert_close(out, expected)
+    gradients = (torch.autograd.grad(x.square().sum(), inputs) for x in (out, expected))
+    for ours, theirs in zip(*gradients, strict=True):
+        assert_close(ours, theirs)

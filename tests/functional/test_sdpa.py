@@ -23,7 +23,7 @@ from attn_course import (
     tiled_attention,
     weights_of_rows,
 )
-from attn_course.functional import sdpa as kernels
+from attn_course.functional import _fused_kernel as kernels
 from attn_course.testing.memory import kernels_of, peak_bytes
 
 FUSED = {"_scaled_dot_product_flash_attention_for_cpu"}

@@ -14,11 +14,16 @@ CHUNK = 128
 
 def sliding_window_attention(
     q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*batch S D"],
-    v: Float[Tensor, "*batch S Dv"],
+    k: Float[Tensor, "*groups S D"],
+    v: Float[Tensor, "*groups S Dv"],
     window: int,
     *,
     num_sink_tokens: int = 0,
+    softcap: float | None = None,
+    sink: float | Float[Tensor, "H"] | None = None,
+    dropout_p: float = 0.0,
+    enable_gqa: bool = False,
+    scale: float | None = None,
 ) -> Float[Tensor, "*batch T Dv"]:
     """Attend to the ``window`` most recent positions, and compute no scores for older keys.
 
@@ -34,23 +39,26 @@ def sliding_window_attention(
         window: number of keys that a query sees, including its own position; at least 1.
         num_sink_tokens: number of first positions that every later query sees, too, called attention sinks (Xiao et
             al. 2023, arXiv:2309.17453).
+        softcap, sink, dropout_p, enable_gqa, scale: as in :func:`~attn_course.fused_attention`.
 
     Returns:
         The output (..., T, Dv).
 
     Raises:
-        ValueError: if the shapes do not fit, ``window`` is below 1 or ``num_sink_tokens`` is negative.
+        ValueError: if the shapes do not fit, ``window`` is below 1, ``num_sink_tokens`` is negative, or an option is
+            invalid.
 
     Example:
         >>> q = k = v = torch.eye(3)
         >>> torch.equal(sliding_window_attention(q, k, v, window=1), v)  # each token sees only itself
         True
     """
-    check_qkv(q, k, v)
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
     num_queries, num_keys = q.size(-2), k.size(-2)
     check_window(window, num_sink_tokens)
+    options = {"softcap": softcap, "sink": sink, "dropout_p": dropout_p, "enable_gqa": enable_gqa, "scale": scale}
     if window >= num_keys:
-        return fused_attention(q, k, v, is_causal=True)
+        return fused_attention(q, k, v, is_causal=True, **options)
 
     # Position p belongs to chunk p // CHUNK. Keys and values are split only once, because each slice would need a
     # gradient of the full length in the backward pass.
@@ -77,5 +85,5 @@ def sliding_window_attention(
             masks[shape] = make_sliding_window_mask(
                 shape[0], window, shape[1], num_sink_tokens=num_sink_tokens, device=q.device
             )
-        out.append(fused_attention(q_chunk, keys, values, masks[shape]))
+        out.append(fused_attention(q_chunk, keys, values, masks[shape], **options))
     return torch.cat(out, dim=-2)

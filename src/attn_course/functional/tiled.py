@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attn_course.functional.sdpa import first_derivatives_only
-from attn_course.functional.validation import check_mask, check_qkv, check_sizes
+from attn_course.functional.attention import scale_queries
+from attn_course.functional.autograd import first_derivatives_only
+from attn_course.functional.validation import check_mask, check_positive, check_qkv, check_sizes
 
 
 def attend_block(
@@ -17,6 +18,8 @@ def attend_block(
     k: Float[Tensor, "*batch S D"],
     v: Float[Tensor, "*batch S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
+    *,
+    scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch T Dv"], Float[Tensor, "*batch T"]]:
     r"""Attend to one block of keys, and return the output and its logsumexp.
 
@@ -27,14 +30,14 @@ def attend_block(
         q: queries (..., T, D).
         k: the keys (..., S, D) of one block of a longer sequence.
         v: the values (..., S, Dv) of this block.
-        mask: as in :func:`~attn_course.attention`.
+        mask, scale: as in :func:`~attn_course.attention`.
 
     Returns:
         The output (..., T, Dv) and the logsumexp (..., T), which is at least float32: bfloat16 would round 100.2 to
         100 and so change the weight of the block by 18 %. A query that sees none of the keys gets zeros and -inf.
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit.
+        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit, or ``scale`` is not positive.
         TypeError: if the mask is not boolean.
 
     Example:
@@ -48,7 +51,7 @@ def attend_block(
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
     # Half precision is for what is stored, not for sums.
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = (q.to(wide) / math.sqrt(q.size(-1))) @ k.to(wide).mT  # (..., T, S)
+    scores = scale_queries(q.to(wide), scale) @ k.to(wide).mT  # (..., T, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     largest = scores.detach().amax(-1, keepdim=True)
@@ -107,11 +110,13 @@ def merge_blocks(
 
 def tiled_attention(
     q: Float[Tensor, "*batch T D"],
-    k: Float[Tensor, "*batch S D"],
-    v: Float[Tensor, "*batch S Dv"],
+    k: Float[Tensor, "*groups S D"],
+    v: Float[Tensor, "*groups S Dv"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     is_causal: bool = False,
+    enable_gqa: bool = False,
+    scale: float | None = None,
     query_block: int = 256,
     key_block: int = 512,
 ) -> Float[Tensor, "*batch T Dv"]:
@@ -131,7 +136,7 @@ def tiled_attention(
         k: keys (..., S, D).
         v: values (..., S, Dv).
         mask: as in :func:`~attn_course.attention`. Axes of length 1 are not expanded.
-        is_causal: as in :func:`~attn_course.attention`.
+        is_causal, enable_gqa, scale: as in :func:`~attn_course.attention`.
         query_block: number of queries in a tile, at least 1.
         key_block: number of keys in a tile, at least 1.
 
@@ -139,7 +144,8 @@ def tiled_attention(
         The output (..., T, Dv). A query that may attend to nothing gets zeros.
 
     Raises:
-        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit, or a block is below 1.
+        ValueError: if the shapes of ``q``, ``k``, ``v`` or ``mask`` do not fit, ``scale`` is not positive, or a block
+            is below 1.
         TypeError: if the mask is not boolean.
 
     Example:
@@ -147,11 +153,15 @@ def tiled_attention(
         >>> torch.equal(tiled_attention(q, k, v, is_causal=True)[0], v[0])  # the first token sees only itself
         True
     """
-    check_qkv(q, k, v)
+    check_qkv(q, k, v, enable_gqa=enable_gqa)
     if mask is not None:
         check_mask(mask, (*q.shape[:-1], k.size(-2)))
     check_sizes(query_block=query_block, key_block=key_block)
-    tiling = _Tiling(query_block, key_block, is_causal, offset=k.size(-2) - q.size(-2))
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.size(-3) // x.size(-3), dim=-3) for x in (k, v))
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    check_positive(scale, "scale")
+    tiling = _Tiling(query_block, key_block, is_causal, k.size(-2) - q.size(-2), scale)
     return _TiledAttention.apply(q, k, v, mask, tiling)[0]
 
 
@@ -162,6 +172,7 @@ class _Tiling(NamedTuple):
     key_block: int
     is_causal: bool
     offset: int
+    scale: float
 
     def query_slices(self, num_queries: int) -> Iterator[slice]:
         for start in range(0, num_queries, self.query_block):
@@ -196,7 +207,7 @@ class _TiledAttention(torch.autograd.Function):
         out = q.new_empty(*q.shape[:-1], v.size(-1))
         logsumexp = q.new_empty(*q.shape[:-1], 1, dtype=wide)
         for queries in tiling.query_slices(q.size(-2)):
-            q_block = q[..., queries, :].to(wide) / math.sqrt(q.size(-1))
+            q_block = q[..., queries, :].to(wide) * tiling.scale
             merged = torch.zeros_like(out[..., queries, :], dtype=wide)
             total = torch.full_like(logsumexp[..., queries, :], -math.inf)
             for keys in tiling.key_slices(queries, k.size(-2)):
@@ -230,14 +241,13 @@ class _TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, logsumexp = ctx.saved_tensors
         tiling, wide = ctx.tiling, logsumexp.dtype
-        scale = 1 / math.sqrt(q.size(-1))
         grad_q = torch.empty_like(q)
         grad_k, grad_v = (torch.zeros_like(x, dtype=wide) for x in (k, v))
         # A query that sees nothing has the weights exp(-inf - inf) = 0.
         logsumexp = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)
         for queries in tiling.query_slices(q.size(-2)):
             q_block, out_block, grad_block = (x[..., queries, :].to(wide) for x in (q, out, grad_out))
-            q_block = q_block * scale
+            q_block = q_block * tiling.scale
             # D of the FlashAttention papers: rowsum(dO * O).
             delta = (grad_block * out_block).sum(-1, keepdim=True)
             grad_q_block = torch.zeros_like(q_block)
@@ -250,7 +260,7 @@ class _TiledAttention(torch.autograd.Function):
                 grad_q_block += grad_scores @ k_block
                 grad_k[..., keys, :] += grad_scores.mT @ q_block
                 del weights, grad_scores  # before the next tile needs memory
-            grad_q[..., queries, :] = grad_q_block * scale
+            grad_q[..., queries, :] = grad_q_block * tiling.scale
         return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), None, None
 
 
