@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from attn_course.data.batches import Batch, make_batch, make_buckets
 from attn_course.data.subwords import PAD_ID
-from attn_course.nn.transformer import Transformer, TransformerOptions
+from attn_course.nn.transformer import Transformer
 from attn_course.training.loss import translation_loss
 
 SIZES = {
@@ -98,7 +98,7 @@ def make_models(sentences: Sentences, size: str, dropout: float) -> tuple[Transf
     """Both models, in training, with the same weights."""
     torch.manual_seed(0)
     sizes = SIZES[size]
-    ours = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, **sizes, options=TransformerOptions(dropout))
+    ours = Transformer(sentences.src_vocab_size, sentences.tgt_vocab_size, **sizes, dropout=dropout)
     return ours, TorchTransformer(ours, dropout)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course import LanguageModel, Transformer, TransformerOptions, decoding
+from attn_course import LanguageModel, Transformer, decoding
 from attn_course.decoding import (
     Beam,
     Sampling,
@@ -497,8 +497,8 @@ class Watched(Transformer):
 
 def make_transformer(seed, **options):
     torch.manual_seed(seed)
-    options = TransformerOptions(**{"max_len": 20, "tie_weights": False, **options})
-    model = Watched(13, 11, d_model=8, num_heads=2, d_ff=12, options=options).double().eval()
+    options = {"max_len": 20, "tie_weights": False, **options}
+    model = Watched(13, 11, d_model=8, num_heads=2, d_ff=12, **options).double().eval()
     with torch.no_grad():  # as it begins, it would repeat one token for ever
         for name, parameter in model.named_parameters():
             parameter += torch.randn(parameter.shape) * ("layers" in name)

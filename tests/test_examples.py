@@ -41,9 +41,7 @@ def test_it_imports_only_what_it_promises():
 
 def test_its_model_and_its_gradients_are_the_package_s():
     theirs = tiny_model()
-    ours = attn_course.Transformer(
-        20, 20, d_model=8, num_heads=2, num_layers=(3, 2), d_ff=12, options=attn_course.TransformerOptions(dropout=0.0)
-    ).double()
+    ours = attn_course.Transformer(20, 20, d_model=8, num_heads=2, num_layers=(3, 2), d_ff=12, dropout=0.0).double()
     ours.load_state_dict(theirs.state_dict() | {"to_logits.weight": theirs.tgt_embed.weight})
     src, tgt = batch()
     mask = attn_course.make_padding_mask([7, 4, 1])

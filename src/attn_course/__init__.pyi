@@ -51,7 +51,6 @@ from .nn.transformer import DecoderLayer as DecoderLayer
 from .nn.transformer import EncoderLayer as EncoderLayer
 from .nn.transformer import FeedForward as FeedForward
 from .nn.transformer import Transformer as Transformer
-from .nn.transformer import TransformerOptions as TransformerOptions
 from .testing.causality import assert_causal as assert_causal
 from .translation.recurrent import AttendingTranslator as AttendingTranslator
 from .translation.recurrent import RecurrentTranslator as RecurrentTranslator

@@ -11,8 +11,6 @@ from torch.testing import assert_close
 from attn_course import (
     BlockPool,
     DecoderCache,
-    DecoderLayer,
-    EncoderLayer,
     KeyValueCache,
     LanguageModel,
     LatentAttention,
@@ -21,7 +19,6 @@ from attn_course import (
     PagedCache,
     RollingCache,
     Transformer,
-    TransformerOptions,
     make_alibi_bias,
     make_causal_mask,
     make_padding_mask,
@@ -604,8 +601,8 @@ T, S, VOCAB = 7, 5, 17
 
 
 def make_model(seed=0, dtype=torch.float64, **options):
-    options = TransformerOptions(**{"max_len": MAX, **options})
-    model = Transformer(13, VOCAB, d_model=E, num_heads=H, num_layers=(1, 3), d_ff=14, options=options)
+    options = {"max_len": MAX, **options}
+    model = Transformer(13, VOCAB, d_model=E, num_heads=H, num_layers=(1, 3), d_ff=14, **options)
     return random_parameters(model.to(dtype), seed).eval()
 
 
@@ -623,8 +620,8 @@ def make_batch(seed=0, lengths=(5, 2, 3)):
 def test_decoding_in_pieces_is_decoding_at_once(seed, sizes, norm_first, padded, precision):
     dtype, tolerance = precision
     torch.manual_seed(seed)
-    options = TransformerOptions(norm_first=norm_first, max_len=MAX)
-    model = Transformer(13, VOCAB, d_model=E, num_heads=H, d_ff=14, options=options).to(dtype).eval()
+    options = {"norm_first": norm_first, "max_len": MAX}
+    model = Transformer(13, VOCAB, d_model=E, num_heads=H, d_ff=14, **options).to(dtype).eval()
     src, tgt, src_mask = make_batch(seed)
     src_mask = src_mask if padded else None
     memory, _ = model.encode(src, src_mask=src_mask)
@@ -782,22 +779,6 @@ def test_the_errors_of_a_decoder_with_a_cache_say_what_to_do():
     model.decode(tgt[:, :4], cache=cache)
     with pytest.raises(ValueError, match=r"1 new tokens after 4 make 5, more than the cache's max_len \(4\)"):
         model.decode(tgt[:, :1], cache=cache)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_an_error_in_a_layer_restores_its_cache(norm_first):
-    layer = random_parameters(DecoderLayer(E, H, 14, norm_first=norm_first).double())
-    x, memory, cache = random_tensor(B, 2, E), random_tensor(B, S, E), layer.self_attention.make_cache(B, MAX)
-    with pytest.raises(ValueError, match="mask of shape"):
-        layer(x, memory, cache=cache, memory_mask=torch.ones(B, 1, S + 1, dtype=torch.bool))
-    assert cache.length == 0
-
-    layer = EncoderLayer(E, H, 14, norm_first=norm_first, activation=interrupt).double()
-    cache = layer.self_attention.make_cache(B, MAX)
-    with pytest.raises(Interrupted):
-        layer(x, cache=cache)
-    assert cache.length == 0
 
 
 # -- Caches of every kind, in one stack --------------------------------------------------------------

@@ -14,7 +14,6 @@ import attn_course
 from attn_course import MultiHeadAttention, assert_causal, check, make_causal_mask, make_padding_mask
 
 B, T, S, E, H, D_FF = 2, 5, 7, 6, 3, 11
-WITHOUT_DROPOUT = attn_course.TransformerOptions(dropout=0.0)
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 
 
@@ -164,8 +163,7 @@ def test_the_layers_of_the_chapter_are_pytorch_s(chapter, norm_first):
 def test_the_transformer_of_the_chapter_is_the_package_s_and_pytorch_s(chapter, norm_first):
     sizes = {"d_model": E, "num_heads": H, "d_ff": D_FF, "num_layers": 3}
     model = random_parameters(chapter["Transformer"](17, 13, **sizes, norm_first=norm_first, max_len=S).double())
-    options = attn_course.TransformerOptions(0.0, norm_first, max_len=S)
-    ours = attn_course.Transformer(17, 13, **sizes, options=options).double()
+    ours = attn_course.Transformer(17, 13, **sizes, dropout=0.0, norm_first=norm_first, max_len=S).double()
     ours.load_state_dict(model.state_dict())
     rng = torch.Generator().manual_seed(0)
     src, tgt = torch.randint(17, (B, S), generator=rng), torch.randint(13, (B, T), generator=rng)
@@ -205,8 +203,8 @@ def test_a_token_is_shorter_than_its_position_unless_it_is_scaled(chapter):
 def test_the_model_of_the_chapter_starts_as_the_package_s_does(chapter, norm_first):
     torch.manual_seed(0)
     model = chapter["Transformer"](500, 700, d_model=64, num_heads=4, num_layers=1, d_ff=128, norm_first=norm_first)
-    options = attn_course.TransformerOptions(0.0, norm_first)
-    ours = attn_course.Transformer(500, 700, d_model=64, num_heads=4, num_layers=1, d_ff=128, options=options)
+    sizes = {"d_model": 64, "num_heads": 4, "num_layers": 1, "d_ff": 128}
+    ours = attn_course.Transformer(500, 700, **sizes, dropout=0.0, norm_first=norm_first)
     theirs = dict(ours.named_parameters())
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
@@ -219,7 +217,7 @@ def test_the_model_of_the_chapter_starts_as_the_package_s_does(chapter, norm_fir
 def gradients(norm_first, seed, depth=12):
     torch.manual_seed(seed)
     sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": depth}
-    model = attn_course.Transformer(50, 50, **sizes, options=attn_course.TransformerOptions(0.0, norm_first))
+    model = attn_course.Transformer(50, 50, **sizes, dropout=0.0, norm_first=norm_first)
     src, tgt = torch.randint(50, (2, 16, 11))
     F.cross_entropy(model(src, tgt[:, :-1])[0].mT, tgt[:, 1:]).backward()
     return [layer.feed_forward.down.weight.grad.norm().item() for layer in model.decoder_layers]
@@ -252,7 +250,7 @@ def test_the_table_of_the_chapter_counts_what_pytorch_counts(
     chapter, source, target, vocabulary, d_model, d_ff, num_layers
 ):
     sizes = {"d_model": d_model, "num_heads": 4, "d_ff": d_ff, "num_layers": num_layers}
-    model = attn_course.Transformer(vocabulary, vocabulary, **sizes, options=WITHOUT_DROPOUT)
+    model = attn_course.Transformer(vocabulary, vocabulary, **sizes, dropout=0.0)
     with FlopCounterMode(display=False) as counter:
         model(torch.randint(vocabulary, (1, source)), torch.randint(vocabulary, (1, target)), need_weights=True)
     counted = sum(p.numel() for p in model.parameters()), counter.get_total_flops()
@@ -292,7 +290,7 @@ def reverser(request, chapter):
 @pytest.fixture(scope="module")
 def package_model(reverser):
     """The package's model with the parameters of the trained one."""
-    model = attn_course.Transformer(13, 13, **SMALL, options=attn_course.TransformerOptions(0.0, max_len=16))
+    model = attn_course.Transformer(13, 13, **SMALL, dropout=0.0, max_len=16)
     model.load_state_dict(reverser.state_dict())
     return model
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attn_course import Transformer, TransformerOptions
+from attn_course import Transformer
 from attn_course.data.batches import Batch, in_batches, make_batch, make_buckets
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID
 from attn_course.decoding import Beam, beam_search, greedy_search
@@ -187,7 +187,7 @@ def test_a_sentence_that_fits_into_no_batch_is_refused_with_its_length(pair):
 @pytest.mark.parametrize("search", [greedy_search, functools.partial(beam_search, beam=Beam(3))])
 def test_in_batches_gives_each_source_what_it_gets_alone(search, batch_size):
     torch.manual_seed(0)
-    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12, options=TransformerOptions(max_len=30)).eval()
+    model = Transformer(13, 11, d_model=8, num_heads=2, d_ff=12, max_len=30).eval()
     sources = [torch.randint(4, 13, (length,)).tolist() for length in (9, 1, 5, 5, 2, 12, 3)]
     lengths = set()
     for source, found in zip(sources, in_batches(search, model, sources, batch_size=batch_size), strict=True):

@@ -22,7 +22,6 @@ from attn_course import (
     MultiHeadCrossAttention,
     RecurrentTranslator,
     Transformer,
-    TransformerOptions,
     attention,
     make_causal_mask,
     make_padding_mask,
@@ -194,7 +193,7 @@ def through(layers, x, *memory, is_causal=False):
 @both_norms
 def test_a_transformer_drops_what_enters_its_first_layers_too(marked, training, norm_first):
     sizes = {"d_model": E, "num_heads": H, "num_layers": (2, 3), "d_ff": D_FF}
-    model = with_random_parameters(Transformer(V + 2, V, **sizes, options=TransformerOptions(P, norm_first)), training)
+    model = with_random_parameters(Transformer(V + 2, V, **sizes, dropout=P, norm_first=norm_first), training)
     src, tgt = random_ids(B, S), random_ids(B, T, seed=1)
     x, y = (
         embed.weight[ids] * math.sqrt(E) + model.positions[: ids.size(1)]

@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from attn_course import LanguageModel, Transformer
 from attn_course.functional.positions import Rope
-from attn_course.nn.transformer import TransformerOptions
 from attn_course.pretrained import (
     GPT2,
     ConfiguredAttention,
@@ -34,8 +33,7 @@ def make_configured():
 
 
 def make_transformer(tie_weights=True):
-    options = TransformerOptions(max_len=9, tie_weights=tie_weights)
-    return Transformer(V, V, d_model=E, num_heads=H, d_ff=7, options=options)
+    return Transformer(V, V, d_model=E, num_heads=H, d_ff=7, max_len=9, tie_weights=tie_weights)
 
 
 def make_marian(**options):

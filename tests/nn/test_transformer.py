@@ -17,7 +17,6 @@ from attn_course import (
     EncoderLayer,
     FeedForward,
     Transformer,
-    TransformerOptions,
     assert_causal,
     attention,
     make_causal_mask,
@@ -48,8 +47,8 @@ def assert_same(a, b):
 
 
 def make_model(d_model=E, num_layers=(3, 2), **options):
-    options = TransformerOptions(**{"dropout": 0.0, "max_len": S, **options})
-    sizes = {"d_model": d_model, "num_heads": H, "num_layers": num_layers, "d_ff": F, "options": options}
+    options = {"dropout": 0.0, "max_len": S, **options}
+    sizes = {"d_model": d_model, "num_heads": H, "num_layers": num_layers, "d_ff": F} | options
     return random_parameters(Transformer(SRC_VOCAB, TGT_VOCAB, **sizes).double())
 
 
@@ -310,10 +309,10 @@ def model_cases(draw):
         "num_layers": (draw(st.integers(1, 3)), draw(st.integers(1, 3))),
         "d_ff": draw(st.integers(1, 7)),
     }
-    options = TransformerOptions(0.0, draw(st.booleans()), draw(st.booleans()), max_len=9)
+    options = {"norm_first": draw(st.booleans()), "tie_weights": draw(st.booleans()), "max_len": 9, "dropout": 0.0}
     b, t, s = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(1, 6))
     lengths = [draw(st.integers(1, s)) for _ in range(b)]
-    return {**sizes, "options": options}, (b, t, s), lengths, draw(seeds)
+    return {**sizes, **options}, (b, t, s), lengths, draw(seeds)
 
 
 @given(model_cases())
@@ -477,8 +476,7 @@ def test_tied_weights_are_one_tensor_and_get_the_gradients_of_both_jobs():
 def test_the_first_logits_have_a_variance_of_about_one():
     torch.manual_seed(0)
     for tie_weights in (True, False):
-        options = TransformerOptions(tie_weights=tie_weights)
-        model = Transformer(500, 400, d_model=64, num_heads=4, options=options).eval()
+        model = Transformer(500, 400, d_model=64, num_heads=4, tie_weights=tie_weights).eval()
         src, tgt = torch.randint(500, (8, 20)), torch.randint(400, (8, 20))
         assert 0.8 < model(src, tgt)[0].std() < 1.25
 
@@ -508,7 +506,7 @@ def test_parameters_are_as_many_as_the_formula_says(heads, width, f, n, m, norm_
     e = 2 * heads * width
     options = {"norm_first": norm_first, "tie_weights": tie_weights}
     sizes = {"d_model": e, "num_heads": heads, "num_layers": (n, m), "d_ff": f}
-    model = Transformer(SRC_VOCAB, TGT_VOCAB, **sizes, options=TransformerOptions(**options))
+    model = Transformer(SRC_VOCAB, TGT_VOCAB, **sizes, **options)
     count = count_by_formula(SRC_VOCAB, TGT_VOCAB, e, f, n, m, **options)
     assert sum(p.numel() for p in model.parameters()) == count
 

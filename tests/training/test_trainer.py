@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tolerance import allowed
 from torch.testing import assert_close
 
-from attn_course import Transformer, TransformerOptions
+from attn_course import Transformer
 from attn_course.data.batches import make_buckets
 from attn_course.data.corpus_mixture import Text, WordPair
 from attn_course.data.subwords import BOS_ID, EOS_ID, PAD_ID, Subwords
@@ -126,7 +126,9 @@ def make_model(settings):
         num_heads=settings.num_heads,
         num_layers=(settings.num_encoder_layers, settings.num_decoder_layers),
         d_ff=settings.d_ff,
-        options=TransformerOptions(settings.dropout, settings.norm_first, settings.tie_weights),
+        dropout=settings.dropout,
+        norm_first=settings.norm_first,
+        tie_weights=settings.tie_weights,
     )
 
 
@@ -486,7 +488,7 @@ def test_translate_keeps_the_order_of_the_sentences_and_the_mode_of_the_model():
     src, tgt = vocabularies(PLAIN)
     torch.manual_seed(1)
     sizes = {"d_model": 8, "num_heads": 2, "num_layers": (1, 2), "d_ff": 12}
-    model = Transformer(len(src), len(tgt), **sizes, options=TransformerOptions(max_len=9))
+    model = Transformer(len(src), len(tgt), **sizes, max_len=9)
     for name, parameter in model.named_parameters():
         if "_proj" in name:  # so that what is written depends on the source
             parameter.data.normal_(std=2.0)

@@ -3,6 +3,7 @@
 Nothing of it is stored twice: the weights are copied when the book is built, and so are the rules of spelling.
 """
 
+import inspect
 import json
 import re
 import warnings
@@ -14,7 +15,7 @@ from sphinx.application import Sphinx
 
 from attn_course.data import text
 from attn_course.data.subwords import Subwords
-from attn_course.nn.transformer import TransformerOptions
+from attn_course.nn.transformer import Transformer
 from attn_course.plots import attention_view
 from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
@@ -51,7 +52,7 @@ def files() -> dict[str, bytes]:
             "numDecoderLayers": settings.num_decoder_layers,
         },
         "beam": {"size": BEAM, "patience": translator.PATIENCE, "lengthReward": translator.LENGTH_REWARD},
-        "maxLen": TransformerOptions().max_len,
+        "maxLen": inspect.signature(Transformer).parameters["max_len"].default,
         "longest": settings.max_pieces,
         "weights": (translator.BUNDLED / BEST).stat().st_size,
         "spelling": {

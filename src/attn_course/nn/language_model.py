@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attn_course.caching import DecoderCache
 from attn_course.caching.decoder import rollback_on_error
-from attn_course.functional.positions import Rope, Rotation, make_alibi_bias, make_rotation
+from attn_course.functional.positions import Rope, make_alibi_bias, make_rotation
 from attn_course.functional.validation import check_is_bool, check_is_flag, check_sizes, check_token_ids
 from attn_course.nn.outputs import ModelOutput
 from attn_course.nn.tied_logits import TiedLogits
@@ -32,11 +32,13 @@ class DecoderOnly(TiedLogits):
         max_len: maximum length of a text.
         tie_weights: use the embedding table for the logits, too.
         dropout: dropout of the input of the first layer.
-        rope: settings of rotary positions; the defaults of :func:`~attn_course.rotate` if not given.
+        rope: settings of rotary positions, for all layers or one for each; the defaults of
+            :func:`~attn_course.rotate` if not given.
 
     Raises:
         ValueError: if ``max_len`` is below 1, ``dropout`` is outside [0, 1), ``positions`` is unknown, they are rotary
-            and the width of a head is odd, or they are not rotary and there is a ``rope``.
+            and the width of a head is odd, they are not rotary and there is a ``rope``, or there is not one for each
+            layer.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class DecoderOnly(TiedLogits):
         max_len: int,
         tie_weights: bool = True,
         dropout: float = 0.0,
-        rope: Rope | None = None,
+        rope: Rope | Sequence[Rope] | None = None,
     ) -> None:
         super().__init__()
         check_sizes(max_len=max_len)
@@ -65,13 +67,15 @@ class DecoderOnly(TiedLogits):
         if positions == "learned":
             self.position_embed = nn.Embedding(max_len, d_model)
         self.layers = nn.ModuleList(layers)
+        if not isinstance(self.rope, Rope) and len(self.rope) != len(self.layers):
+            raise ValueError(f"rope ({len(self.rope)}) must be one, or one for each of the {len(self.layers)} layers")
         self.norm = norm
         self.to_logits = nn.Linear(d_model, vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
-        if positions == "rotary" and self._get_head_dim() % 2:
-            num_heads = self.layers[0].self_attention.num_heads
+        attention = self.layers[0].self_attention
+        if positions == "rotary" and attention.head_dim % 2:
             raise ValueError(
-                f"d_model ({d_model}) divided by num_heads ({num_heads}) must be even for rotary positions, "
+                f"d_model ({d_model}) divided by num_heads ({attention.num_heads}) must be even for rotary positions, "
                 "which rotate pairs of columns"
             )
         for name, parameter in self.named_parameters():
@@ -79,10 +83,6 @@ class DecoderOnly(TiedLogits):
                 nn.init.normal_(parameter, std=0.02 if "embed" in name else d_model**-0.5)
         if tie_weights:
             self.to_logits.weight = self.embed.weight
-
-    # No property: PyTorch reports an AttributeError inside a property as a missing property.
-    def _get_head_dim(self) -> int:
-        return self.layers[0].self_attention.head_dim
 
     def forward(
         self, ids: Int[Tensor, "B T"], *, mask: Bool[Tensor, "B 1 S"] | None = None, cache: DecoderCache | None = None
@@ -151,7 +151,13 @@ class DecoderOnly(TiedLogits):
         elif self.positions == "rotary":
             if positions.dim() == 2:
                 positions = positions[:, None]  # (B, 1, T): the same for every head
-            rotations = self._make_rotations(positions, x.dtype)
+            ropes = [self.rope] * len(self.layers) if isinstance(self.rope, Rope) else self.rope
+            # The layers that have the same settings share a rotation.
+            rotation_of = {
+                rope: make_rotation(positions, attention.head_dim, **rope._asdict(), dtype=x.dtype)
+                for rope in set(ropes)
+            }
+            rotations = [rotation_of[rope] for rope in ropes]
         else:  # padding on the left does not change distances
             bias = make_alibi_bias(
                 attention.num_heads, ids.size(1), start + ids.size(1), dtype=x.dtype, device=x.device
@@ -170,11 +176,6 @@ class DecoderOnly(TiedLogits):
                 cache=layer_cache,
             )
             yield x, weights
-
-    def _make_rotations(self, positions: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
-        """Return the rotation of queries and keys in each layer; here the same for all."""
-        rotation = make_rotation(positions, self._get_head_dim(), **self.rope._asdict(), dtype=dtype)
-        return [rotation] * len(self.layers)
 
     def _token_positions(self, ids: Tensor, mask: Tensor | None, start: int) -> Tensor:
         """Return the positions of the new tokens, (T,), or (B, T) if there is a mask."""

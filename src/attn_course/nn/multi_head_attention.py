@@ -1,6 +1,6 @@
 """Multi-head self-attention and cross-attention. Derived in chapters 6 and 7 (MultiHeadCrossAttention)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,16 +10,23 @@ from attn_course.caching import Cache, KeyValueCache
 from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.attention import attention
 from attn_course.functional.autocast import autocast_dtype
+from attn_course.functional.masks import make_sliding_window_mask
 from attn_course.functional.positions import Rotation, rotate
 from attn_course.functional.sdpa import fused_attention, weights_of_rows
 from attn_course.functional.validation import (
-    check_has_weights,
     check_is_tensor,
     check_mask,
     check_need_weights,
+    check_positive,
     check_probability,
     check_sequence,
     check_sizes,
+    check_window,
+)
+from attn_course.nn.torch_interop import (
+    attention_to_torch,
+    cross_attention_from_torch,
+    self_attention_from_torch,
 )
 
 
@@ -38,6 +45,9 @@ class _MultiHeadBase(nn.Module):
         dropout: float = 0.0,
         num_kv_heads: int | None = None,
         sink: str | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -51,6 +61,9 @@ class _MultiHeadBase(nn.Module):
         if sink not in (None, "zero", "learned"):
             raise ValueError(f"sink ({sink!r}) must be None, 'zero' or 'learned'")
         check_probability(dropout, "dropout")
+        for name, value in (("scale", scale), ("softcap", softcap)):
+            if value is not None:
+                check_positive(value, name)
         d_kv = d_model // num_heads * num_kv_heads
         self.d_in = d_in
         self.d_memory = d_memory
@@ -64,15 +77,18 @@ class _MultiHeadBase(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model, bias=out_bias)
         self.sink_scores = nn.Parameter(torch.zeros(num_heads)) if sink == "learned" else None
         self.sink = sink
-        self.scale: float | None = None  # 1 / sqrt(D)
+        self.scale = scale
+        self.softcap = softcap
+        self.q_norm, self.k_norm = (None if qk_norm is None else qk_norm(self.head_dim) for _ in range(2))
 
     def _project_queries(self, x: Tensor) -> Tensor:
-        return self._split_heads(self.q_proj(x), self.num_heads)  # (B, H, T, D)
+        q = self._split_heads(self.q_proj(x), self.num_heads)  # (B, H, T, D)
+        return q if self.q_norm is None else self.q_norm(q)
 
     def _project_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         k = self._split_heads(self.k_proj(key), self.num_kv_heads)  # (B, G, S, D)
         v = self._split_heads(self.v_proj(value), self.num_kv_heads)  # (B, G, S, D)
-        return k, v
+        return k if self.k_norm is None else self.k_norm(k), v
 
     def _split_heads(self, x: Tensor, num_heads: int) -> Tensor:
         # Split, then transpose: a bare view to the same shape would mix positions.
@@ -97,6 +113,7 @@ class _MultiHeadBase(nn.Module):
         options = {
             "bias": bias,
             "is_causal": is_causal,
+            "softcap": self.softcap,
             "sink": 0.0 if self.sink == "zero" else self.sink_scores,
             "enable_gqa": self.num_kv_heads != self.num_heads,
             "scale": self.scale,
@@ -118,7 +135,8 @@ class _MultiHeadBase(nn.Module):
         text = f"num_heads={self.num_heads}, dropout={self.dropout}"
         if self.num_kv_heads != self.num_heads:
             text += f", num_kv_heads={self.num_kv_heads}"
-        return text if self.sink is None else f"{text}, sink={self.sink!r}"
+        options = {name: getattr(self, name, None) for name in ("sink", "scale", "softcap", "window")}
+        return text + "".join(f", {name}={value!r}" for name, value in options.items() if value is not None)
 
     def to_torch(self) -> nn.MultiheadAttention:
         """Copy the weights into a new ``nn.MultiheadAttention`` with ``batch_first=True``.
@@ -127,8 +145,9 @@ class _MultiHeadBase(nn.Module):
 
         Raises:
             ValueError: if ``nn.MultiheadAttention`` cannot express the layer: ``d_in`` differs from ``d_model``, only
-                some projections have a bias, there are fewer key heads than query heads, or the sink is learned. Also
-                if a weight is computed from other parameters, such as by ``weight_norm``.
+                some projections have a bias, there are fewer key heads than query heads, the sink is learned, or there
+                is a ``scale``, ``softcap``, ``window`` or ``qk_norm``. Also if a weight is computed from other
+                parameters, such as by ``weight_norm``.
 
         Example:
             >>> ours = MultiHeadAttention(d_model=8, num_heads=2)
@@ -136,67 +155,7 @@ class _MultiHeadBase(nn.Module):
             >>> torch.allclose(ours(x)[0], ours.to_torch()(x, x, x)[0], atol=1e-6)
             True
         """
-        if self.num_kv_heads != self.num_heads or self.sink == "learned":
-            raise ValueError(
-                f"num_kv_heads ({self.num_kv_heads}) must equal num_heads ({self.num_heads}) and sink "
-                f"({self.sink!r}) must be None or 'zero' for nn.MultiheadAttention"
-            )
-        d_in, d_model = self.q_proj.in_features, self.q_proj.out_features
-        if d_in != d_model:
-            raise ValueError(f"d_in ({d_in}) must equal d_model ({d_model}) for nn.MultiheadAttention")
-        bias, out_bias = (p.bias is not None for p in (self.q_proj, self.out_proj))
-        if bias != out_bias:
-            raise ValueError(
-                f"bias ({bias}) must equal out_bias ({out_bias}) for nn.MultiheadAttention, "
-                "which has all biases or none"
-            )
-        theirs = nn.MultiheadAttention(
-            d_model,
-            self.num_heads,
-            dropout=self.dropout,
-            bias=bias,
-            kdim=self.k_proj.in_features,
-            vdim=self.v_proj.in_features,
-            add_zero_attn=self.sink == "zero",
-            batch_first=True,
-        )
-        ours = self.state_dict()
-        kinds = ("weight", "bias") if bias else ("weight",)
-        names = [f"{part}_proj.{kind}" for part in ("q", "k", "v", "out") for kind in kinds]
-        check_has_weights(ours, names)
-        weights = [ours[f"{name}_proj.weight"] for name in "qkv"]
-        if theirs.in_proj_weight is not None:
-            state = {"in_proj_weight": torch.cat(weights)}
-        else:
-            state = {f"{name}_proj_weight": w for name, w in zip("qkv", weights, strict=True)}
-        if bias:
-            state["in_proj_bias"] = torch.cat([ours[f"{name}_proj.bias"] for name in "qkv"])
-        state |= {key: value for key, value in ours.items() if key.startswith("out_proj")}
-        theirs.to(self.out_proj.weight).load_state_dict(state)
-        return theirs.train(self.training)
-
-    def _copy_from_torch(self, module: nn.MultiheadAttention) -> None:
-        if module.bias_k is not None:
-            raise ValueError(
-                "add_bias_kv (True) must be False, because this layer has no learned key and value; "
-                "add_zero_attn becomes sink='zero'"
-            )
-        theirs = module.state_dict()
-        # One matrix for all three projections, unless keys or values have another width.
-        joint = module.kdim == module.vdim == module.embed_dim
-        names = ["in_proj_weight"] if joint else [f"{name}_proj_weight" for name in "qkv"]
-        biases = [] if self.q_proj.bias is None else ["in_proj_bias", "out_proj.bias"]
-        check_has_weights(theirs, [*names, "out_proj.weight", *biases])
-        weights = [theirs[name] for name in names]
-        if joint:
-            weights = weights[0].chunk(3)
-        state = {f"{name}_proj.weight": w for name, w in zip("qkv", weights, strict=True)}
-        if self.q_proj.bias is not None:
-            parts = zip("qkv", theirs["in_proj_bias"].chunk(3), strict=True)
-            state |= {f"{name}_proj.bias": part for name, part in parts}
-        state |= {key: value for key, value in theirs.items() if key.startswith("out_proj")}
-        self.to(module.out_proj.weight).load_state_dict(state)
-        self.train(module.training)
+        return attention_to_torch(self)
 
 
 class MultiHeadAttention(_MultiHeadBase):
@@ -220,10 +179,16 @@ class MultiHeadAttention(_MultiHeadBase):
             queries (Ainslie et al. 2023, arXiv:2305.13245). 1 is multi-query attention; the default is ``num_heads``.
         sink: "zero" adds a sink with the score 0 to every softmax, and "learned" a sink whose score each head learns,
             the parameter ``sink_scores`` (H,) with the initial value 0. See :func:`~attn_course.quiet_softmax`.
+        scale, softcap: as in :func:`~attn_course.attention`.
+        window: number of keys that a query sees, including its own, and none of the future; None for all keys.
+        qk_norm: makes a norm of the width D for the queries of each head and one for the keys, before the rotation,
+            such as ``nn.RMSNorm``, so that scores do not grow with the projections (Henry et al. 2020,
+            arXiv:2010.04245).
 
     Raises:
         ValueError: if ``num_heads`` does not divide ``d_model`` or ``num_kv_heads`` does not divide ``num_heads``,
-            a size is below 1, ``dropout`` is outside [0, 1), or ``sink`` is unknown.
+            a size is below 1, ``dropout`` is outside [0, 1), ``sink`` is unknown, or ``scale`` or ``softcap`` is not
+            positive.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -244,6 +209,10 @@ class MultiHeadAttention(_MultiHeadBase):
         dropout: float = 0.0,
         num_kv_heads: int | None = None,
         sink: str | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__(
             d_model,
@@ -255,7 +224,13 @@ class MultiHeadAttention(_MultiHeadBase):
             dropout=dropout,
             num_kv_heads=num_kv_heads,
             sink=sink,
+            scale=scale,
+            softcap=softcap,
+            qk_norm=qk_norm,
         )
+        if window is not None:
+            check_window(window, num_sink_tokens=0)
+        self.window = window
 
     def forward(
         self,
@@ -308,6 +283,11 @@ class MultiHeadAttention(_MultiHeadBase):
             if cache is not None:
                 k, v = cache.append(k, v)  # all positions so far, or those that q can see
                 mask, bias = _for_cache(cache, q, k, mask, bias)
+            if self.window is not None:
+                is_causal = self.window >= k.size(-2)
+                if not is_causal:
+                    window = make_sliding_window_mask(q.size(-2), self.window, k.size(-2), device=k.device)
+                    mask = _combine(mask, window, q)
             return self._attend(q, k, v, mask, bias, is_causal, need_weights)
 
     def make_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
@@ -339,22 +319,7 @@ class MultiHeadAttention(_MultiHeadBase):
             >>> torch.allclose(ours(x)[0], theirs(x, x, x)[0], atol=1e-6)
             True
         """
-        if (module.kdim, module.vdim) != (module.embed_dim, module.embed_dim):
-            raise ValueError(
-                f"kdim ({module.kdim}) and vdim ({module.vdim}) must equal embed_dim ({module.embed_dim}) "
-                "for self-attention; see MultiHeadCrossAttention"
-            )
-        bias = module.in_proj_bias is not None
-        ours = cls(
-            module.embed_dim,
-            module.num_heads,
-            bias=bias,
-            out_bias=bias,
-            dropout=module.dropout,
-            sink="zero" if module.add_zero_attn else None,
-        )
-        ours._copy_from_torch(module)
-        return ours
+        return self_attention_from_torch(cls, module)
 
 
 class MultiHeadCrossAttention(_MultiHeadBase):
@@ -369,7 +334,7 @@ class MultiHeadCrossAttention(_MultiHeadBase):
         num_heads: H; must divide ``d_model``.
         d_in: width of the queries' input; ``d_model`` if not given.
         d_memory: width of the memory; ``d_in`` if not given.
-        bias, out_bias, dropout, num_kv_heads, sink: as in :class:`MultiHeadAttention`.
+        bias, out_bias, dropout, num_kv_heads, sink, scale, softcap, qk_norm: as in :class:`MultiHeadAttention`.
 
     Raises:
         ValueError: as :class:`MultiHeadAttention`.
@@ -450,22 +415,7 @@ class MultiHeadCrossAttention(_MultiHeadBase):
             >>> torch.allclose(ours(x, memory)[0], theirs(x, memory, memory)[0], atol=1e-6)
             True
         """
-        if module.kdim != module.vdim:
-            raise ValueError(
-                f"kdim ({module.kdim}) must equal vdim ({module.vdim}), because keys and values come from one memory"
-            )
-        bias = module.in_proj_bias is not None
-        ours = cls(
-            module.embed_dim,
-            module.num_heads,
-            d_memory=module.kdim,
-            bias=bias,
-            out_bias=bias,
-            dropout=module.dropout,
-            sink="zero" if module.add_zero_attn else None,
-        )
-        ours._copy_from_torch(module)
-        return ours
+        return cross_attention_from_torch(cls, module)
 
 
 def _for_all_heads(mask: Tensor | None) -> Tensor | None:
@@ -488,7 +438,11 @@ def _for_cache(
     if mask is None:
         return visible, bias
     mask = cache.select(mask, num_queries)
-    if visible is not None:
-        check_mask(mask, (*q.shape[:-1], k.size(-2)))
-        mask = mask & visible
-    return mask, bias
+    return mask if visible is None else _combine(mask, visible, q), bias
+
+
+def _combine(mask: Tensor | None, visible: Tensor, q: Tensor) -> Tensor:
+    if mask is None:
+        return visible
+    check_mask(mask, (*q.shape[:-1], visible.size(-1)))
+    return mask & visible

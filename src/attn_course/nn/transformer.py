@@ -1,9 +1,7 @@
 """The Transformer: feed-forward layer, encoder layer, decoder layer and the whole model. Derived in chapter 9."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -24,7 +22,14 @@ from attn_course.functional.validation import (
 )
 from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 from attn_course.nn.tied_logits import TiedLogits
-from attn_course.nn.torch_interop import DECODER_PARTS, ENCODER_PARTS, copy_weights, layer_from_torch, layer_to_torch
+from attn_course.nn.torch_interop import (
+    DECODER_PARTS,
+    ENCODER_PARTS,
+    layer_from_torch,
+    layer_to_torch,
+    transformer_from_torch,
+    transformer_to_torch,
+)
 
 
 class AttentionWeights(NamedTuple):
@@ -170,19 +175,18 @@ class EncoderLayer(_Layer):
             ValueError: if a shape does not fit.
             TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        with rollback_on_error(cache):
-            out, weights = self.self_attention(
-                self._before(x, self.self_attention_norm),
-                mask=mask,
-                bias=bias,
-                positions=positions,
-                is_causal=is_causal,
-                need_weights=need_weights,
-                cache=cache,
-            )
-            x = self._add(x, out, self.self_attention_norm)
-            out = self.feed_forward(self._before(x, self.feed_forward_norm))
-            x = self._add(x, out, self.feed_forward_norm)
+        out, weights = self.self_attention(
+            self._before(x, self.self_attention_norm),
+            mask=mask,
+            bias=bias,
+            positions=positions,
+            is_causal=is_causal,
+            need_weights=need_weights,
+            cache=cache,
+        )
+        x = self._add(x, out, self.self_attention_norm)
+        out = self.feed_forward(self._before(x, self.feed_forward_norm))
+        x = self._add(x, out, self.feed_forward_norm)
         return x, weights
 
     @classmethod
@@ -282,21 +286,20 @@ class DecoderLayer(_Layer):
             ValueError: if a shape does not fit.
             TypeError: as :class:`~attn_course.MultiHeadAttention`.
         """
-        with rollback_on_error(cache):
-            out, self_weights = self.self_attention(
-                self._before(x, self.self_attention_norm),
-                mask=mask,
-                is_causal=True,
-                need_weights=need_weights,
-                cache=cache,
-            )
-            x = self._add(x, out, self.self_attention_norm)
-            out, cross_weights = self.cross_attention(
-                self._before(x, self.cross_attention_norm), memory, mask=memory_mask, need_weights=need_weights
-            )
-            x = self._add(x, out, self.cross_attention_norm)
-            out = self.feed_forward(self._before(x, self.feed_forward_norm))
-            x = self._add(x, out, self.feed_forward_norm)
+        out, self_weights = self.self_attention(
+            self._before(x, self.self_attention_norm),
+            mask=mask,
+            is_causal=True,
+            need_weights=need_weights,
+            cache=cache,
+        )
+        x = self._add(x, out, self.self_attention_norm)
+        out, cross_weights = self.cross_attention(
+            self._before(x, self.cross_attention_norm), memory, mask=memory_mask, need_weights=need_weights
+        )
+        x = self._add(x, out, self.cross_attention_norm)
+        out = self.feed_forward(self._before(x, self.feed_forward_norm))
+        x = self._add(x, out, self.feed_forward_norm)
         return x, self_weights, cross_weights
 
     @classmethod
@@ -331,32 +334,6 @@ class DecoderLayer(_Layer):
         return layer_to_torch(self, nn.TransformerDecoderLayer, DECODER_PARTS)
 
 
-@dataclass(frozen=True)
-class TransformerOptions:
-    r"""Settings of a :class:`Transformer` other than its sizes; the defaults suit most uses.
-
-    Args:
-        dropout: as in :class:`EncoderLayer`, and also for the input of the first layers.
-        norm_first: pre-norm if True, post-norm if False.
-        tie_weights: use the embedding table of the target for the logits, too, which saves V * E parameters (Press and
-            Wolf 2017, arXiv:1608.05859). The initial standard deviation $1/\sqrt{E}$ suits the logits, so the
-            embeddings are multiplied by $\sqrt{E}$.
-        max_len: maximum length of source and target.
-
-    Raises:
-        ValueError: if ``max_len`` is below 1, or ``dropout`` is outside [0, 1).
-    """
-
-    dropout: float = 0.1
-    norm_first: bool = True
-    tie_weights: bool = True
-    max_len: int = 256
-
-    def __post_init__(self) -> None:
-        check_sizes(max_len=self.max_len)
-        check_probability(self.dropout, "dropout")
-
-
 class Transformer(TiedLogits):
     r"""A translator: the encoder reads the source, and the decoder scores the next tokens of the target.
 
@@ -374,10 +351,16 @@ class Transformer(TiedLogits):
         num_heads: H; must divide ``d_model``.
         num_layers: number of layers of the encoder and of the decoder, or a pair of numbers; at least 1.
         d_ff: the width inside the feed-forward networks.
-        options: dropout, norms, tied weights and maximum length.
+        dropout: as in :class:`EncoderLayer`, and also for the input of the first layers.
+        norm_first: pre-norm if True, post-norm if False.
+        tie_weights: use the embedding table of the target for the logits, too, which saves V * E parameters (Press and
+            Wolf 2017, arXiv:1608.05859). The initial standard deviation $1/\sqrt{E}$ suits the logits, so the
+            embeddings are multiplied by $\sqrt{E}$.
+        max_len: maximum length of source and target.
 
     Raises:
-        ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, or a size is below 1.
+        ValueError: if ``d_model`` is odd, ``num_heads`` does not divide it, a size is below 1, or ``dropout`` is
+            outside [0, 1).
 
     Example:
         >>> model = Transformer(100, 90, d_model=8, num_heads=2, d_ff=16).eval()
@@ -399,7 +382,10 @@ class Transformer(TiedLogits):
         num_heads: int = 4,
         num_layers: int | tuple[int, int] = 2,
         d_ff: int = 256,
-        options: TransformerOptions = TransformerOptions(),
+        dropout: float = 0.1,
+        norm_first: bool = True,
+        tie_weights: bool = True,
+        max_len: int = 256,
     ) -> None:
         super().__init__()
         num_encoder_layers, num_decoder_layers = (num_layers, num_layers) if isinstance(num_layers, int) else num_layers
@@ -408,10 +394,10 @@ class Transformer(TiedLogits):
             tgt_vocab_size=tgt_vocab_size,
             num_encoder_layers=num_encoder_layers,
             num_decoder_layers=num_decoder_layers,
+            max_len=max_len,
         )
-        dropout, norm_first = options.dropout, options.norm_first
         self.d_model = d_model
-        self.max_len = options.max_len
+        self.max_len = max_len
         self.src_embed = nn.Embedding(src_vocab_size, d_model)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, d_model)
         self.encoder_layers = nn.ModuleList(
@@ -428,13 +414,14 @@ class Transformer(TiedLogits):
         self.to_logits = nn.Linear(d_model, tgt_vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
         # The sizes determine this table, so it is not stored with the weights.
-        self.register_buffer("positions", self._make_positions(), persistent=False)
+        self.register_buffer("positions", self.make_positions(), persistent=False)
         self.register_load_state_dict_post_hook(_restore_positions)
         self._reset_parameters()
-        if options.tie_weights:
+        if tie_weights:
             self.to_logits.weight = self.tgt_embed.weight
 
-    def _make_positions(self) -> Tensor:
+    def make_positions(self) -> Float[Tensor, "max_len E"]:
+        """Make the table of positions, here sinusoidal. A subclass can have another one."""
         return make_sinusoidal_positions(self.max_len, self.d_model)
 
     def _reset_parameters(self) -> None:
@@ -614,31 +601,9 @@ class Transformer(TiedLogits):
             ValueError: if a layer has no biases, or if a post-norm stack ends with a further norm. In the latter case,
                 set ``encoder.norm`` and ``decoder.norm`` to None.
         """
-        norm_first = module.encoder.layers[0].norm_first
-        for name, stack in (("encoder", module.encoder), ("decoder", module.decoder)):
-            if (stack.norm is not None) != norm_first:
-                raise ValueError(
-                    f"{name}.norm must be {'a LayerNorm' if norm_first else 'None'} if norm_first is {norm_first}, "
-                    "because only a pre-norm stack ends with a norm here"
-                )
-        first = module.encoder.layers[0]
-        ours = cls(
-            src_vocab_size,
-            tgt_vocab_size,
-            d_model=first.self_attn.embed_dim,
-            num_heads=first.self_attn.num_heads,
-            num_layers=(len(module.encoder.layers), len(module.decoder.layers)),
-            d_ff=first.linear1.out_features,
-            options=TransformerOptions(
-                dropout=first.dropout.p, norm_first=norm_first, tie_weights=tie_weights, max_len=max_len
-            ),
-        ).to(first.linear1.weight)
-        ours.encoder_layers = nn.ModuleList(map(EncoderLayer.from_torch, module.encoder.layers))
-        ours.decoder_layers = nn.ModuleList(map(DecoderLayer.from_torch, module.decoder.layers))
-        if norm_first:
-            copy_weights(module.encoder.norm, ours.encoder_norm)
-            copy_weights(module.decoder.norm, ours.decoder_norm)
-        return ours.train(module.training)
+        return transformer_from_torch(
+            cls, module, src_vocab_size, tgt_vocab_size, tie_weights=tie_weights, max_len=max_len
+        )
 
     def to_torch(self) -> nn.Transformer:
         """Copy the layers into a new ``nn.Transformer`` with ``batch_first=True``.
@@ -652,30 +617,13 @@ class Transformer(TiedLogits):
             >>> torch.allclose(ours.encode(src)[0], theirs.encoder(x), atol=1e-6)
             True
         """
-        encoder_layers = nn.ModuleList(layer.to_torch() for layer in self.encoder_layers)
-        decoder_layers = nn.ModuleList(layer.to_torch() for layer in self.decoder_layers)
-        # nn.Transformer would add a norm to a post-norm stack, too, so the stacks are made here. Its constructor
-        # initialises their matrices again, so the layers are inserted afterwards.
-        encoder = nn.TransformerEncoder(encoder_layers[0], len(encoder_layers), enable_nested_tensor=False)
-        decoder = nn.TransformerDecoder(decoder_layers[0], len(decoder_layers))
-        theirs = nn.Transformer(
-            self.d_model,
-            self.encoder_layers[0].self_attention.num_heads,
-            custom_encoder=encoder,
-            custom_decoder=decoder,
-            batch_first=True,
-        )
-        encoder.layers, decoder.layers = encoder_layers, decoder_layers
-        if self.encoder_layers[0].norm_first:
-            encoder.norm = copy.deepcopy(self.encoder_norm)
-            decoder.norm = copy.deepcopy(self.decoder_norm)
-        return theirs.train(self.training)
+        return transformer_to_torch(self)
 
 
 def _restore_positions(model: Transformer, _: object) -> None:
     """Compute the positions again, because ``to_empty`` leaves them uninitialised, and ``assign=True`` on meta."""
     weight = next(model.parameters())
-    model.positions = model._make_positions().to(weight.device, weight.dtype)
+    model.positions = model.make_positions().to(weight.device, weight.dtype)
 
 
 # -- Checks of inputs --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Qwen3, Gemma 2, Gemma 3 and gpt-oss: one decoder that is built from a config.json. Derived in chapter 22."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attn_course.caching import DecoderCache
-from attn_course.functional.attention import attention, soft_cap
-from attn_course.functional.masks import make_causal_mask, make_sliding_window_mask
-from attn_course.functional.positions import Rope, Rotation, make_rotation
-from attn_course.functional.validation import check_mask, check_positive, check_sizes, check_window
+from attn_course.functional.attention import soft_cap
+from attn_course.functional.positions import Rope
+from attn_course.functional.validation import check_positive, check_sizes
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 from attn_course.pretrained.config import HFConfig, read_config, read_rope
@@ -22,10 +21,9 @@ from attn_course.pretrained.weight_map import Into, load_decoder_weights
 
 
 class ConfiguredAttention(MultiHeadAttention):
-    r"""Causal self-attention with the options of models since 2024. Every option is off by default.
+    r"""Causal self-attention whose heads are as wide as a config.json says, with the options that it can name.
 
-    Without weights asked for, it goes through the fused kernel as :class:`~attn_course.MultiHeadAttention` does,
-    but with ``softcap``, which no fused kernel has: then all T * S scores are written down.
+    It is a :class:`~attn_course.MultiHeadAttention` whose output has the width of its input.
 
     Args:
         d_model: E, the width of the stream.
@@ -33,12 +31,8 @@ class ConfiguredAttention(MultiHeadAttention):
         num_kv_heads: G; must divide ``num_heads``.
         head_dim: D. H * D need not be E.
         bias: whether all four projections add a bias.
-        sink: as in :class:`~attn_course.MultiHeadAttention`.
-        qk_norm_eps: normalise each head's queries and keys before they are turned, so that no score grows with the
-            projections, adding this to the mean square (Henry et al. 2020, arXiv:2010.04245).
-        scale: as in :func:`~attn_course.attention`.
-        softcap: as in :func:`~attn_course.attention`.
-        window: how many keys a query sees, its own included, and none of the future: a *local* layer.
+        sink, scale, softcap, window: as in :class:`~attn_course.MultiHeadAttention`.
+        qk_norm_eps: what the norms of queries and keys, ``nn.RMSNorm``, add to the mean square; None for no norms.
 
     Raises:
         ValueError: if ``num_kv_heads`` does not divide ``num_heads``, a size is below 1, or
@@ -70,82 +64,24 @@ class ConfiguredAttention(MultiHeadAttention):
         window: int | None = None,
     ) -> None:
         check_sizes(d_model=d_model, head_dim=head_dim)
-        if window is not None:
-            check_window(window, num_sink_tokens=0)
-        if softcap is not None:
-            check_positive(softcap, "softcap")
-        super().__init__(num_heads * head_dim, num_heads, d_in=d_model, bias=bias, num_kv_heads=num_kv_heads, sink=sink)
-        self.out_proj = nn.Linear(num_heads * head_dim, d_model, bias=bias)
-        self.q_norm, self.k_norm = (
-            nn.Identity() if qk_norm_eps is None else nn.RMSNorm(head_dim, eps=qk_norm_eps) for _ in range(2)
+        super().__init__(
+            num_heads * head_dim,
+            num_heads,
+            d_in=d_model,
+            bias=bias,
+            num_kv_heads=num_kv_heads,
+            sink=sink,
+            scale=scale,
+            softcap=softcap,
+            window=window,
+            qk_norm=None if qk_norm_eps is None else partial(nn.RMSNorm, eps=qk_norm_eps),
         )
-        self.scale = scale
-        self.softcap = softcap
-        self.window = window
-
-    def extra_repr(self) -> str:
-        text = super().extra_repr()
-        if isinstance(self.q_norm, nn.RMSNorm):
-            text += f", qk_norm_eps={self.q_norm.eps:g}"
-        for name in ("softcap", "window"):
-            if (value := getattr(self, name)) is not None:
-                text += f", {name}={value}"
-        return text
-
-    def to_torch(self) -> nn.MultiheadAttention:
-        """Refuse: nn.MultiheadAttention has none of the options."""
-        raise ValueError("nn.MultiheadAttention has no width of heads of its own, norms of queries, soft cap or window")
+        self.out_proj = nn.Linear(num_heads * head_dim, d_model, bias=bias)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
         """Refuse: an nn.MultiheadAttention is a :class:`~attn_course.MultiHeadAttention`."""
         raise ValueError("use MultiHeadAttention.from_torch: it has all that the module has")
-
-    def _project_queries(self, x: Tensor) -> Tensor:
-        return self.q_norm(super()._project_queries(x))
-
-    def _project_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = super()._project_keys_and_values(key, value)
-        return self.k_norm(k), v
-
-    def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        bias: Tensor | None,
-        is_causal: bool,
-        need_weights: bool | Sequence[int] | Tensor,
-    ) -> tuple[Tensor, Tensor | None]:
-        T, S = q.size(-2), k.size(-2)
-        seen, is_causal = None, is_causal or self.window is not None
-        if self.window is not None and self.window < S:
-            seen = make_sliding_window_mask(T, self.window, S, device=q.device)
-        elif self.softcap is not None and is_causal:
-            seen = make_causal_mask(T, S, device=q.device)
-        if seen is not None:
-            if mask is not None:
-                check_mask(mask, (*q.shape[:-1], S))
-            mask, is_causal = (seen if mask is None else mask & seen), False
-        if self.softcap is None:
-            return super()._attend(q, k, v, mask, bias, is_causal, need_weights)
-        out, weights = attention(
-            q,
-            k,
-            v,
-            mask,
-            bias=bias,
-            sink=0.0 if self.sink == "zero" else self.sink_scores,
-            enable_gqa=True,
-            scale=self.scale,
-            softcap=self.softcap,
-        )
-        if need_weights is False:
-            weights = None
-        elif need_weights is not True:
-            weights = weights[..., torch.as_tensor(need_weights, device=q.device), :]
-        return self._merge_heads(out), weights
 
 
 class Experts(nn.Module):
@@ -260,7 +196,9 @@ class ConfiguredDecoder(DecoderOnly):
         tie_weights: bool = False,
         softcap: float | None = None,
     ) -> None:
-        super().__init__(embed, layers, norm, positions="rotary", max_len=max_len, tie_weights=tie_weights)
+        layers = list(layers)
+        rope = [layer.rope for layer in layers]
+        super().__init__(embed, layers, norm, positions="rotary", max_len=max_len, tie_weights=tie_weights, rope=rope)
         if softcap is not None:
             check_positive(softcap, "softcap")
         self.softcap = softcap
@@ -271,11 +209,6 @@ class ConfiguredDecoder(DecoderOnly):
         """Score every next token, as :class:`~attn_course.DecoderOnly`."""
         logits = super().forward(ids, mask=mask, cache=cache)
         return logits if self.softcap is None else soft_cap(logits, self.softcap)
-
-    def _make_rotations(self, places: Tensor, dtype: torch.dtype) -> Sequence[Rotation]:
-        ropes = [layer.rope for layer in self.layers]
-        made = {rope: make_rotation(places, self._get_head_dim(), **rope._asdict(), dtype=dtype) for rope in set(ropes)}
-        return [made[rope] for rope in ropes]
 
 
 class _Family(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attn_course.nn.transformer import DecoderLayer, EncoderLayer, Transformer, TransformerOptions
+from attn_course.nn.transformer import DecoderLayer, EncoderLayer, Transformer
 from attn_course.pretrained.config import HFConfig, read_config
 from attn_course.pretrained.weight_map import Into, load_weight_map
 from attn_course.pretrained.weights import read_weights
@@ -100,7 +100,9 @@ class Marian(Transformer):
             num_heads=1,
             num_layers=1,
             d_ff=1,  # its two layers are replaced
-            options=TransformerOptions(dropout, norm_first=False, max_len=max_len),
+            dropout=dropout,
+            norm_first=False,
+            max_len=max_len,
         )
         kind = {"dropout": dropout, "norm_first": False, "activation": activation}
         self.encoder_layers = nn.ModuleList(
@@ -114,9 +116,9 @@ class Marian(Transformer):
         self.to_logits = nn.Linear(d_model, tgt_vocab_size)
         self.to_logits.weight = self.tgt_embed.weight
 
-    def _make_positions(self) -> Tensor:
-        # All sines in front of all cosines, instead of in turn.
-        pairs = super()._make_positions().unflatten(1, (-1, 2))  # (max_len, E/2, 2)
+    def make_positions(self) -> Tensor:
+        """Make sines and cosines, all sines in front of all cosines instead of in turn."""
+        pairs = super().make_positions().unflatten(1, (-1, 2))  # (max_len, E/2, 2)
         return pairs.mT.flatten(1)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attn_course.nn.transformer import Transformer, TransformerOptions
+from attn_course.nn.transformer import Transformer
 from attn_course.training.settings import Settings
 
 
@@ -15,11 +15,9 @@ def make_model(settings: Settings, src_vocab_size: int, tgt_vocab_size: int) -> 
         num_heads=settings.num_heads,
         num_layers=(settings.num_encoder_layers, settings.num_decoder_layers),
         d_ff=settings.d_ff,
-        options=TransformerOptions(
-            dropout=settings.dropout,
-            norm_first=settings.norm_first,
-            tie_weights=settings.tie_weights,
-        ),
+        dropout=settings.dropout,
+        norm_first=settings.norm_first,
+        tie_weights=settings.tie_weights,
     )
 
 
