@@ -1,6 +1,7 @@
 """The package itself: its names are there, each from its module, and none is imported before it is used."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -31,6 +32,7 @@ def test_all_of_attention_comes_without_what_draws_scores_and_cuts_words():
     assert modules_after("from attn_course import *") & HEAVY == set()
 
 
+PAGE = (Path(__file__).parents[1] / "book" / "use_the_package.md").read_text("utf-8")
 ALONE = """
 import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
@@ -46,11 +48,18 @@ class Allowed(PathFinder):
         if root == "attn_course" and rest:
             allowed = rest.split(".")[0] in ROOMS
         else:
+            root = root if not root.startswith("_sysconfigdata") else "sysconfig"
             allowed = root in {"attn_course", *LIBRARIES, *sys.stdlib_module_names}
         return super().find_spec(name, path, target) if allowed else None
 
 
 sys.meta_path = [BuiltinImporter, FrozenImporter, Allowed]
+"""
+# torch.optim imports what PyTorch is installed with.
+WITH_OPTIMIZERS = (
+    'LIBRARIES |= {"filelock", "fsspec", "functorch", "jinja2", "markupsafe", "mpmath", "networkx", "sympy"}\n'
+)
+EVERYTHING = """
 import pkgutil
 from importlib import import_module
 
@@ -76,10 +85,18 @@ except ModuleNotFoundError as error:
 
 
 def test_the_small_attention_package_computes_with_nothing_but_torch_einops_and_jaxtyping():
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE + EVERYTHING], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("attn_course.plots needs ")
     assert run.stdout.endswith(": pip install 'attn_course[course]'\n")
+
+
+@pytest.mark.parametrize(("code", "printed"), re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL))
+def test_an_example_of_the_page_prints_what_it_shows(code, printed):
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ALONE + WITH_OPTIMIZERS + code], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (0, printed), run.stderr
 
 
 def test_no_module_imports_itself_through_others():
@@ -148,6 +165,8 @@ def test_an_argument_of_attention_has_the_same_default_everywhere():
         defaults = [None] * (len(places) - len(f.args.defaults)) + f.args.defaults + f.args.kw_defaults
         for place, default in zip(places + f.args.kwonlyargs, defaults, strict=True):
             if place.arg in ALIKE and default is not None:
+                if (file, place.arg, ast.unparse(default)) == ("nn/transformer.py", "dropout", "0.1"):
+                    continue  # the whole Transformer, as in the paper
                 assert ast.unparse(default) == ALIKE[place.arg], (file, f.name)
 
 
