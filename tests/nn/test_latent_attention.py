@@ -30,6 +30,14 @@ def make_input(length=11, batch_size=2):
     return torch.randn(batch_size, length, 22, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.parametrize("absorb", [False, True])
+def test_a_scale_replaces_one_over_the_root_of_the_width_of_a_head(absorb):
+    x, scaled, plain = make_input(), make_layer(scale=0.5), make_layer()
+    plain.q_up_proj.weight.data *= 0.5 * math.sqrt(7 + 2)
+    for ours, expected in zip(*(layer(x, need_weights=True, absorb=absorb) for layer in (scaled, plain)), strict=True):
+        assert_close(ours, expected)
+
+
 def by_equations(layer, x, mask, base=10_000.0):
     """Equations 9 to 19 of arXiv:2405.04434, one position and one head after the other."""
     H, D, R, L = layer.num_heads, layer.head_dim, layer.d_rope, layer.d_latent

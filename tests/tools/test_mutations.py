@@ -294,7 +294,7 @@ MUTATIONS = {
     ),
     "copying: a year with a comma": ("translation/copy_numbers.py", ' or behind.startswith("年")', ""),
     "cache: written before it is checked": (
-        "caching/key_value.py",
+        "caching/base.py",
         "self._check(x, name, buffer)\n",
         "self._check(x, name, buffer)\n            buffer[:, :, self._length : self._length + x.size(2)] = x\n",
     ),

@@ -109,6 +109,12 @@ class PositionCache(Cache):
             raise TypeError(f"{name} ({x.dtype}) must have the type of the cache ({buffer.dtype})")
         check_no_gradient(x, name)
 
+    def _check_pair(self, k: Tensor, v: Tensor, *buffers: Tensor) -> None:
+        for x, name, buffer in zip((k, v), "kv", buffers, strict=True):
+            self._check(x, name, buffer)
+        if k.size(2) != v.size(2):
+            raise ValueError(f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})")
+
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
         """Replace row b by row ``rows[b]``, as a beam search does when it extends one beam twice.
 

@@ -65,8 +65,5 @@ class KeyValueCache(PositionCache):
             TypeError: if the type differs from the type of the cache.
             RuntimeError: if a tensor requires a gradient.
         """
-        for x, name, buffer in zip((k, v), "kv", self._buffers, strict=True):
-            self._check(x, name, buffer)
-        if k.size(2) != v.size(2):
-            raise ValueError(f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})")
+        self._check_pair(k, v, *self._buffers)
         return self._append(k, v)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from attn_course.caching.base import Cache, PositionCache, check_new_length, check_rows
 from attn_course.caching.decoder import rollback_on_error
-from attn_course.caching.key_value import KeyValueCache
 from attn_course.functional.masks import make_padding_mask
 from attn_course.functional.validation import check_sizes
 
@@ -66,7 +65,7 @@ class PagedCache(PositionCache):
     ``block_table[t // block_size]``. Texts with the same beginning can share blocks (:meth:`fork`). Before a text
     writes into a shared block, it gets a copy of this block.
 
-    :meth:`append` returns a copy of the keys and values in order. A kernel would read them in their blocks.
+    :meth:`append` returns the keys and values in order. A kernel would read them in their blocks.
 
     Args:
         pool: the pool of blocks.
@@ -100,8 +99,23 @@ class PagedCache(PositionCache):
         """Memory of its blocks in bytes, including shared blocks."""
         return super().num_bytes // self.pool.num_blocks * len(self.block_table)
 
-    # The checks are the same; _append below writes into blocks.
-    append = KeyValueCache.append
+    def append(
+        self, k: Float[Tensor, "1 G T D"], v: Float[Tensor, "1 G T D"]
+    ) -> tuple[Float[Tensor, "1 G S D"], Float[Tensor, "1 G S D"]]:
+        """Add the keys and values of T new positions.
+
+        Returns:
+            Copies of the keys and values of all S positions so far.
+
+        Raises:
+            ValueError, TypeError, RuntimeError: as :meth:`KeyValueCache.append`.
+        """
+        self._check_pair(k, v, *self._buffers)
+        start = self._length
+        self._reserve(k.size(2))
+        for buffer, x in zip(self._buffers, (k, v), strict=True):
+            buffer[:, :, self._slots(start, self._length)] = x
+        return tuple(buffer[:, :, self._slots(0, self._length)] for buffer in self._buffers)
 
     def fork(self) -> "PagedCache":
         """Return a cache for another text that begins with the same positions, in the same blocks."""
@@ -130,13 +144,6 @@ class PagedCache(PositionCache):
             TypeError: if it is not an integer.
         """
         check_rows(rows, 1)
-
-    def _append(self, *new: Tensor) -> tuple[Tensor, ...]:
-        start = self._length
-        self._reserve(new[0].size(2))
-        for buffer, x in zip(self._buffers, new, strict=True):
-            buffer[:, :, self._slots(start, self._length)] = x
-        return tuple(buffer[:, :, self._slots(0, self._length)] for buffer in self._buffers)
 
     def _reserve(self, num_new: int) -> None:
         """Take the blocks for new positions, and count these positions. The caller writes them."""

@@ -123,14 +123,9 @@ class QuantizedCache(PositionCache):
             The rounded keys and values of all S positions so far, new ones included.
 
         Raises:
-            ValueError: if there is no room, or a shape does not fit. The cache then stays unchanged.
-            TypeError: if the type differs from the type of the cache.
-            RuntimeError: if a tensor requires a gradient.
+            ValueError, TypeError, RuntimeError: as :meth:`KeyValueCache.append`.
         """
-        for x, name in ((k, "k"), (v, "v")):
-            self._check(x, name, self._expected)
-        if k.size(2) != v.size(2):
-            raise ValueError(f"there must be as many new keys ({k.size(2)}) as values ({v.size(2)})")
+        self._check_pair(k, v, self._expected, self._expected)
         parts = self._append(*quantize_rows(k, self.key_bits), *quantize_rows(v, self.value_bits))
         keys = dequantize_rows(parts[0], parts[1], self.key_bits)
         values = dequantize_rows(parts[2], parts[3], self.value_bits)

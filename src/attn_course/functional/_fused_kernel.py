@@ -13,7 +13,6 @@ from torch import Tensor
 
 from attn_course.functional.autograd import first_derivatives_only
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
-from attn_course.functional.quiet_softmax import quiet_softmax
 
 # Number of scores recomputed at once for the bias gradient (2**20 float32 = 4 MiB).
 SCORES_AT_ONCE = 2**20
@@ -88,15 +87,13 @@ def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
     """
     learns = x.bias is not None and x.bias.requires_grad
     causal_and_more = x.is_causal and (x.mask is not None or x.bias is not None)
-    if _reaches_kernel(x.q, dropout_p) and (learns or causal_and_more or x.sink is not None):
+    if reaches_kernel(x.q, dropout_p) and (learns or causal_and_more or x.sink is not None):
         out, _ = _FusedAttention.apply(x.q, x.k, x.v, x.bias, x.mask, x.sink, x.is_causal, x.scale)
         return out
-    if x.is_causal and (causal_and_more or x.sink is not None):
+    if causal_and_more:
         causal = make_causal_mask(x.q.size(2), device=x.q.device)
         mask = causal if x.mask is None else x.mask & causal
         x = replace(x, mask=mask, is_causal=False)
-    if x.sink is not None:
-        return _attend_by_definition(x, dropout_p)
     return F.scaled_dot_product_attention(
         x.q,
         x.k,
@@ -111,16 +108,8 @@ def run_sdpa(x: SDPAInputs, dropout_p: float = 0.0) -> Tensor:
     )
 
 
-def _attend_by_definition(x: SDPAInputs, dropout_p: float) -> Tensor:
-    k, v = (y.repeat_interleave(x.q.size(1) // y.size(1), 1) for y in (x.k, x.v))
-    scores = (x.q * x.scale) @ k.mT  # (B, H, T, S)
-    additive_mask = x.additive_mask
-    if additive_mask is not None:
-        scores = scores + additive_mask
-    return F.dropout(quiet_softmax(scores, sink=x.sink), dropout_p) @ v
-
-
-def _reaches_kernel(q: Tensor, dropout_p: float) -> bool:
+def reaches_kernel(q: Tensor, dropout_p: float) -> bool:
+    """Whether queries can be given to the kernel for the CPU directly. Without it, there is no sink in ``run_sdpa``."""
     # The kernel divides by the number of queries, so an empty input would crash the process.
     has_operators = FORWARD is not None and BACKWARD is not None
     # An exported program has to run elsewhere, so it contains public operators only.

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attn_course.functional._fused_kernel import SDPAInputs, run_sdpa, to_4d
+from attn_course.functional._fused_kernel import SDPAInputs, reaches_kernel, run_sdpa, to_4d
 from attn_course.functional.attention import attention, scale_queries, soft_cap, softmax
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 from attn_course.functional.quiet_softmax import quiet_softmax
@@ -77,7 +77,7 @@ def fused_attention(
         >>> torch.equal(fused_attention(q, k, v, is_causal=True)[0], v[0])  # the first token sees only itself
         True
     """
-    if softcap is not None:
+    if softcap is not None or (sink is not None and not reaches_kernel(q, dropout_p)):
         options = {"bias": bias, "is_causal": is_causal, "sink": sink, "dropout_p": dropout_p, "scale": scale}
         return attention(q, k, v, mask, softcap=softcap, enable_gqa=enable_gqa, **options)[0]
     sink = check_attention(q, k, v, mask=mask, bias=bias, sink=sink, enable_gqa=enable_gqa)

@@ -11,7 +11,7 @@ from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.autocast import autocast_dtype
 from attn_course.functional.positions import rotate
 from attn_course.functional.sdpa import fused_attention, weights_of_rows
-from attn_course.functional.validation import check_need_weights, check_sequence, check_sizes
+from attn_course.functional.validation import check_need_weights, check_positive, check_sequence, check_sizes
 
 
 class LatentAttention(nn.Module):
@@ -38,6 +38,7 @@ class LatentAttention(nn.Module):
         head_dim: D, the width of a head without the rotated part; E / H if not given.
         d_query_latent: width of the latent of the queries; without it, queries come from the stream.
         rope_base: base of the rotation, as in :func:`~attn_course.rotate`.
+        scale: the positive factor of the scores; $1/\sqrt{D + d_\mathrm{rope}}$ if not given.
 
     Raises:
         ValueError: if a size is below 1, ``d_rope`` is odd, or ``head_dim`` is not given and ``num_heads`` does not
@@ -66,6 +67,7 @@ class LatentAttention(nn.Module):
         head_dim: int | None = None,
         d_query_latent: int | None = None,
         rope_base: float = 10_000.0,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_heads=num_heads, d_latent=d_latent, d_rope=d_rope)
@@ -82,6 +84,9 @@ class LatentAttention(nn.Module):
         self.d_latent = d_latent
         self.d_rope = d_rope
         self.rope_base = rope_base
+        # Absorbed queries are wider, but the right width for the scale is that of a head.
+        self.scale = (head_dim + d_rope) ** -0.5 if scale is None else scale
+        check_positive(self.scale, "scale")
         width = num_heads * self.head_dim
         self.q_down_proj = None if d_query_latent is None else nn.Linear(d_model, d_query, bias=False)
         self.q_up_proj = nn.Linear(d_query, width + num_heads * d_rope, bias=False)
@@ -148,8 +153,7 @@ class LatentAttention(nn.Module):
             if absorb is None:
                 absorb = cache is not None
             q, k, v = (self._absorb if absorb else self._expand)(q, q_turned, entries)
-            # Absorbed queries are wider, but the right width for the scale is that of a head.
-            options = {"is_causal": is_causal, "enable_gqa": absorb, "scale": (self.head_dim + self.d_rope) ** -0.5}
+            options = {"is_causal": is_causal, "enable_gqa": absorb, "scale": self.scale}
             out = fused_attention(q, k, v, mask, **options)
         weights = None
         if need_weights is not False:
