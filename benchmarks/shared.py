@@ -1,48 +1,14 @@
-"""What the benchmarks share: pairs of sentences as ids, times taken in turn, and the machine in words."""
+"""What the benchmarks share: times taken in turn, and the machine in words."""
 
 import os
 import platform
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
-
-from attn_course.data.corpus_mixture import Text, load_text
-from attn_course.data.subwords import Subwords
-
-Ids = tuple[list[int], list[int]]
-
-
-class Sentences(NamedTuple):
-    """Training pairs of a corpus as ids, and the sizes of the two vocabularies."""
-
-    name: str
-    pairs: list[Ids]
-    src_vocab_size: int
-    tgt_vocab_size: int
-
-
-def load_sentences(src_vocab_size: int = 6000, tgt_vocab_size: int = 4000) -> Sentences:
-    """The training pairs of small_parallel_enja where ATTN_COURSE_DATA holds them, else of the bundled corpus."""
-    folder = os.environ.get("ATTN_COURSE_DATA", "").strip()
-    real = folder and Path(folder, "small_parallel_enja").is_dir()
-    name = "small_parallel_enja" if real else "everyday"
-    if not real:  # it has fewer different words
-        src_vocab_size, tgt_vocab_size = 600, 600
-    text = load_text([name])
-    return Sentences(name, *encode(text, src_vocab_size, tgt_vocab_size))
-
-
-def encode(text: Text, src_vocab_size: int, tgt_vocab_size: int) -> tuple[list[Ids], int, int]:
-    """Learn the two vocabularies and cut the training pairs."""
-    src = Subwords.train([ja for ja, _ in text.train], src_vocab_size, spaces=False)
-    tgt = Subwords.train([en for _, en in text.train], tgt_vocab_size, spaces=True)
-    return [(src.encode(ja), tgt.encode(en)) for ja, en in text.train], len(src), len(tgt)
 
 
 def take_turns(
@@ -62,11 +28,6 @@ def take_turns(
             a = first(number)
         results.append((a, b))
     return results
-
-
-def quartiles(values: Sequence[float]) -> str:
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return f"{middle:.2f} (quartiles {low:.2f} to {high:.2f})"
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
