@@ -234,9 +234,7 @@ def _round_text(answer, cut):
 def _word_text(pieces):
     if not isinstance(pieces, tuple):
         return f"{pieces} (a {type(pieces).__name__})"
-    if any(not isinstance(piece, str) for piece in pieces):
-        return f"{pieces}"
-    return "·".join(pieces)
+    return "·".join(map(str, pieces))
 
 
 merge_step = Exercise(
@@ -279,12 +277,10 @@ def _tensors(answer, pairs):
     return found
 
 
-def _filled(rows, *, value=PAD_ID, width=None, left=False):
+def _filled(rows, *, value=PAD_ID, width=None):
     width = max(map(len, rows)) if width is None else width
-    return torch.tensor(
-        [[value] * (width - len(row)) + row if left else (row + [value] * (width - len(row))) for row in rows],
-        dtype=torch.long,
-    ).view(len(rows), width)
+    filled = [row + [value] * (width - len(row)) for row in rows]
+    return torch.tensor(filled, dtype=torch.long).view(len(rows), width)
 
 
 def _padded(pairs):
@@ -363,12 +359,8 @@ def _described(answer, lengths, max_cells):
         torch.tensor(sorted(indices), dtype=torch.long),
         len(found),
         "; ".join(" ".join(map(str, sorted(b))) for b in sorted(known, key=sorted)),
-        all(_cells(bucket) <= max_cells for bucket in known),
+        all(len(b) * max(b, default=0) <= max_cells for b in known),
     )
-
-
-def _cells(lengths):
-    return len(lengths) * max(lengths, default=0)
 
 
 def _walk(lengths, max_cells):
