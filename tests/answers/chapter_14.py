@@ -48,21 +48,22 @@ def our_name(name):
     raise ValueError(name)
 
 
+INSIDE = {
+    "attn_norm": "attention_norm",
+    "attn_q": "attention.q_proj",
+    "attn_k": "attention.k_proj",
+    "attn_v": "attention.v_proj",
+    "attn_output": "attention.out_proj",
+    "ffn_norm": "ffn_norm",
+    "ffn_gate": "ffn.gate",
+    "ffn_up": "ffn.up",
+    "ffn_down": "ffn.down",
+}
+
+
 @wrong("unknown names accepted")
 def our_name(name):
-    for old, new in {
-        "token_embd": "embed",
-        "output_norm": "norm",
-        "blk": "layers",
-        "attn_norm": "attention_norm",
-        "attn_q": "attention.q_proj",
-        "attn_k": "attention.k_proj",
-        "attn_v": "attention.v_proj",
-        "attn_output": "attention.out_proj",
-        "ffn_gate": "ffn.gate",
-        "ffn_up": "ffn.up",
-        "ffn_down": "ffn.down",
-    }.items():
+    for old, new in {"token_embd": "embed", "output_norm": "norm", "blk": "layers", **INSIDE}.items():
         name = name.replace(old, new)
     return name
 
@@ -70,19 +71,8 @@ def our_name(name):
 @wrong("another error")
 def our_name(name):
     table = {"token_embd.weight": "embed.weight", "output_norm.weight": "norm.weight"}
-    inside = {
-        "attn_norm": "attention_norm",
-        "attn_q": "attention.q_proj",
-        "attn_k": "attention.k_proj",
-        "attn_v": "attention.v_proj",
-        "attn_output": "attention.out_proj",
-        "ffn_norm": "ffn_norm",
-        "ffn_gate": "ffn.gate",
-        "ffn_up": "ffn.up",
-        "ffn_down": "ffn.down",
-    }
     for i in range(120):
-        table |= {f"blk.{i}.{theirs}.weight": f"layers.{i}.{ours}.weight" for theirs, ours in inside.items()}
+        table |= {f"blk.{i}.{theirs}.weight": f"layers.{i}.{ours}.weight" for theirs, ours in INSIDE.items()}
     return table[name]
 
 

@@ -284,15 +284,11 @@ def _several_parts(draw):
     yield "ten parts", *sizes(3, 7, *(2, 3, 1, 3, 2, 3, 2, 1, 3, 2))
 
 
-def _count(parts, pad_id):
-    return sum(int((target != pad_id).sum()) for _, target in parts)
-
-
 def _use_parts(answer, weight, pad_id, parts):
     """Return the gradient, whether the weight is unchanged, and whether all logits existed at the same time."""
     counts = [len(target) for _, target in parts]
     # Padding may be dropped, and D numbers for each logit of one part are no logits of all parts.
-    can_tell = sum(counts) == _count(parts, pad_id) > max(counts) * weight.size(0)
+    can_tell = all((target != pad_id).all() for _, target in parts) and sum(counts) > max(counts) * weight.size(0)
     gradient, largest = largest_tensor(lambda: answer(weight, parts, pad_id))
     if gradient is None:
         return None
