@@ -7,8 +7,6 @@ from statistics import mean
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from read_chapters import notebook
 
 from attn_course.data import dates
@@ -85,28 +83,10 @@ def test_every_style_is_named_by_an_example():
 
 
 def test_ordinals_are_spelled_as_in_english():
-    wanted = [
-        "1st",
-        "2nd",
-        "3rd",
-        "4th",
-        "9th",
-        "10th",
-        "11th",
-        "12th",
-        "13th",
-        "14th",
-        "20th",
-        "21st",
-        "22nd",
-        "23rd",
-        "24th",
-        "30th",
-        "31st",
-    ]
-    days = [int(re.match(r"\d+", ordinal)[0]) for ordinal in wanted]
-    written = [write_date(date(2021, 5, day), rng(), style="May 3rd, 2021") for day in days]
-    assert [text.split()[1].rstrip(",") for text in written] == wanted
+    endings = {"st": (1, 21, 31), "nd": (2, 22), "rd": (3, 23), "th": (4, 9, 10, 11, 12, 13, 14, 20, 24, 30)}
+    for ending, days in endings.items():
+        for day in days:
+            assert write_date(date(2021, 5, day), rng(), style="May 3rd, 2021") == f"May {day}{ending}, 2021"
 
 
 def test_every_style_weekday_lead_and_tail_occurs():
@@ -129,11 +109,6 @@ def test_words_around_a_date_hold_no_digit_and_no_name():
     for words in (*LEADS, *TAILS):
         assert not re.search(r"\d", words)
         assert not names - {"the"} & set(re.findall(r"[a-z-]+", words.lower()))
-
-
-@given(st.dates(date(1969, 1, 1), date(2068, 12, 31)), st.integers(0, 2**16))
-def test_any_date_can_be_written_and_read_again(day, seed):
-    assert readings(write_date(day, rng(seed)))[0] == {day}
 
 
 def test_two_digits_reach_from_1969_to_2068():

@@ -4,8 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_course.data.everyday import load_handwritten, make_corpus
-from attn_course.data.text import normalize_japanese
 from attn_course.data.words import words
 
 TEXT = st.text(st.characters(min_codepoint=0x3041, max_codepoint=0x30FF) | st.sampled_from("猫犬食見行。、？ａa1 "))
@@ -30,25 +28,6 @@ def test_the_words_joined_are_the_text(text):
 
 def test_an_empty_text_has_no_words():
     assert words("") == []
-
-
-def test_the_words_of_the_grammar_are_cut_where_the_analyser_cuts():
-    """The grammar's own words may be longer (ました), but each edge of theirs is an edge here."""
-
-    def edges(cut):
-        places, place = set(), 0
-        for word in cut:
-            places.add(place := place + len(word))
-        return places
-
-    pairs = make_corpus(1500, num_dev=100, num_test=100).test
-    kept = [edges(pair.ja) <= edges(words(normalize_japanese(pair.japanese))) for pair in pairs]
-    assert sum(kept) / len(kept) > 0.9
-
-
-def test_every_handwritten_sentence_has_words():
-    for pair in load_handwritten():
-        assert "".join(words(normalize_japanese(pair.ja))) == normalize_japanese(pair.ja)
 
 
 def test_a_text_that_is_too_long_is_refused_with_its_length():
