@@ -76,13 +76,6 @@ def test_bleu_of_one_corpus_counted_by_hand():
     assert bleu(hypotheses, references).score == pytest.approx(expected)
 
 
-def test_a_corpus_too_short_is_punished_and_one_too_long_loses_precision():
-    reference = ["a b c d e f g h"]
-    assert bleu(["a b c d"], reference).score == pytest.approx(100 * math.exp(1 - 8 / 4))
-    long = bleu(["a b c d e f g h i j k l"], reference).score
-    assert long == pytest.approx(100 * (8 / 12 * 7 / 11 * 6 / 10 * 5 / 9) ** 0.25)
-
-
 def test_the_signature_says_what_was_done_and_differs_where_scores_cannot_be_compared():
     plain = bleu(HYPOTHESES, REFERENCES)
     assert plain.signature == (
@@ -126,14 +119,6 @@ def test_a_chrf_of_0_in_some_resamples_is_no_error():
     assert found.low == 0 < found.score < found.high < 100
 
 
-def test_the_interval_shrinks_with_the_root_of_the_corpus():
-    def width(times):
-        found = bleu(HYPOTHESES * times, REFERENCES * times)
-        return found.high - found.low
-
-    assert width(4) / width(64) == pytest.approx(4, rel=0.15)
-
-
 def chrf_by_definition(hypotheses, references):
     """Popović 2015: the mean over n of precisions and of recalls, then F with recall counting double."""
     scores = []
@@ -160,12 +145,6 @@ def test_perfect_is_a_hundred_and_nothing_in_common_is_zero(measure):
     assert perfect[:3] == pytest.approx((100, 100, 100))
     nothing = measure(["xyz"] * 5, ["a b c d e f g h"] * 5)
     assert nothing[:3] == pytest.approx((0, 0, 0), abs=0.1)
-
-
-def test_chrf_hardly_cares_about_spaces_and_bleu_does():
-    glued = [text.replace(" .", ".").replace(" ?", "?") for text in REFERENCES]
-    assert chrf(glued, REFERENCES).score == chrf(REFERENCES, REFERENCES).score
-    assert bleu(glued, REFERENCES).score < 70
 
 
 def test_a_score_prints_with_its_interval_and_its_signature():

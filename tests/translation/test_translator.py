@@ -279,14 +279,14 @@ def numbers_in(english):
 
 def test_numbers_come_out_as_they_went_in(translator):
     # With seed 0 the share of the last part was chosen.
-    cases = list(sentences_with_numbers(200, seed=1))
+    cases = list(sentences_with_numbers(80, seed=1))
     found = translator.translate([sentence for sentence, _ in cases], beam_size=5)
     wrong = [
         (sentence, translation.text)
         for (sentence, numbers), translation in zip(cases, found, strict=True)
         if numbers_in(translation.text) != numbers
     ]
-    assert len(wrong) <= 3, wrong
+    assert len(wrong) <= 1, wrong
 
 
 @pytest.mark.bad_input
@@ -347,5 +347,5 @@ def test_with_a_cache_it_writes_what_it_writes_without(translator):
         found = search(model, batch.src, batch.src_lengths, special=SUBWORD_IDS, max_len=40, **how)
         return found.tolist() if search is greedy_search else [[h.ids.tolist() for h in row] for row in found]
 
-    for search, step in ((greedy_search, 5), (of_beam, 32)):
+    for search, step in ((greedy_search, 20), (of_beam, 160)):
         assert written(search, step) == written(search, step, use_cache=False)
