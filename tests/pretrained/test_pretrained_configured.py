@@ -171,20 +171,11 @@ def compare(theirs, ours, side):
 @each_kind
 @pytest.mark.parametrize("side", ["right", "left"])
 @torch.no_grad()
-def test_our_model_is_theirs_in_every_layer_and_head(kind, side, tmp_path):
-    theirs = make(kind, tmp_path)
-    ours = load_from_folder(tmp_path)
+def test_our_model_is_theirs_in_every_layer_and_head(kind, side, tmp_path, in_64_bits):
+    theirs, ours = make(kind, tmp_path, torch.float64), load_from_folder(tmp_path, dtype=torch.float64)
     assert isinstance(ours, ConfiguredDecoder)
     assert not ours.training
     compare(theirs, ours, side)
-
-
-@each_kind
-@pytest.mark.parametrize("side", ["right", "left"])
-@torch.no_grad()
-def test_our_model_is_theirs_to_ten_digits(kind, side, tmp_path, in_64_bits):
-    theirs = make(kind, tmp_path, torch.float64)
-    compare(theirs, load_configured(tmp_path, dtype=torch.float64), side)
 
 
 @each_kind
