@@ -73,10 +73,3 @@ def test_heads_on_different_processes_add_up_to_the_layer(processes, ranks):
     expected = layer(x, is_causal=True)[0].detach()
     for found in processes.run(tasks.attend_with_own_heads, layer, x, num_processes=ranks):
         torch.testing.assert_close(found.detach(), expected, **CLOSE)
-
-
-def test_pytorchs_ring_says_on_a_cpu_which_kernel_it_lacks_or_runs(processes):
-    q, k, v = torch.randn(3, 1, 2, 8, 4)
-    said = processes.run(tasks.call_context_parallel, q, k, v, num_processes=2)
-    assert said[0] == said[1]
-    assert "_scaled_dot_product_" in said[0] or said[0] == "it ran"

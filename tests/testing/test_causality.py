@@ -4,13 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from attn_course import MultiHeadAttention, assert_causal, attention, make_causal_mask, softmax
+from attn_course import MultiHeadAttention, assert_causal, make_causal_mask, softmax
 
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
-
-
-def test_causal_attention_passes():
-    assert_causal(lambda x: attention(x, x, x, make_causal_mask(5))[0], X)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -56,10 +52,6 @@ def test_a_leak_without_a_gradient_is_found_by_perturbation():
 def test_a_leak_that_does_not_show_in_the_sum_of_the_features_is_found_by_the_gradient():
     with pytest.raises(AssertionError, match=r"output 0 depends on input 1: d out"):
         assert_causal(lambda x: softmax(x + x.mean(-2, keepdim=True)), X)
-
-
-def test_ids_are_perturbed():
-    assert_causal(lambda ids: ids.cumsum(-2), torch.arange(5)[:, None])
 
 
 IDS = torch.tensor([[3, 0, 7, 5, 1], [2, 7, 0, 4, 6]])[..., None]  # (2, 5, 1)
@@ -186,14 +178,6 @@ def test_a_leak_that_turns_an_output_into_nan_is_found():
         assert_causal(leak, X)
 
 
-def test_a_leak_from_the_next_input_that_has_no_gradient_is_found():
-    def leak(x):
-        return x + torch.cat([x.detach()[..., 1:, :], torch.zeros_like(x[..., :1, :])], -2)
-
-    with pytest.raises(AssertionError, match=r"output 0 depends on the future: it moves by .* when inputs after 0"):
-        assert_causal(leak, X)
-
-
 def test_a_maximum_without_a_gradient_is_found_though_the_example_begins_with_the_largest():
     example = torch.tensor([[[9.0], [1.0], [2.0]]])
     with pytest.raises(AssertionError, match=r"output 0 depends on the future"):
@@ -211,20 +195,6 @@ def test_the_detector_names_invalid_arguments():
         assert_causal(lambda x: layer(x, is_causal=True), X)
     with pytest.raises(ValueError, match=r"x holds no id but 0.*let x hold the last id of the vocabulary"):
         assert_causal(lambda ids: ids, torch.zeros(3, 1, dtype=torch.long))
-
-
-def test_a_leak_of_the_last_input_only_is_found():
-    def leak(x):
-        out = x.clone()
-        out[..., 0, :] = out[..., 0, :] + x[..., -1, :]
-        return out
-
-    with pytest.raises(AssertionError, match=r"output 0 depends on input 4"):
-        assert_causal(leak, X)
-
-
-def test_a_constant_function_is_causal():
-    assert_causal(lambda x: torch.ones_like(x), X)
 
 
 def test_the_random_state_and_the_input_are_left_alone():
