@@ -535,18 +535,6 @@ def test_tokens_stay_in_sight_while_the_grid_is_scrolled(shown):
     assert (corner["x"], corner["y"]) == pytest.approx((box["x"], box["y"]), abs=1)
 
 
-def test_another_head_is_chosen_and_all_follows(shown, cross):
-    tab = shown(cross)
-    tab.get_by_label("layer 2, head 3").check(force=True)
-    assert tab.locator(".title").first.inner_text() == "layer 2, head 3 · weight: queries down, keys across"
-    cell(tab, 2, 5).hover()
-    assert answer(tab) == f"query a, key を: weight {W[1, 2, 2, 5]:.3f}"
-    assert cell(tab, 4, 1).inner_text() == f"{W[1, 2, 4, 1]:.2f}"
-    tab.mouse.move(0, 0)
-    expected = np.array(sequential()(round(float(W[1, 2, 4, 1]), 3))[:3]) * 255
-    np.testing.assert_allclose(color_at(tab, 4, 1), expected, atol=4)
-
-
 def test_everything_can_be_done_from_the_keyboard(shown, cross):
     tab = shown(cross)
     press = tab.keyboard.press
@@ -661,15 +649,6 @@ def test_a_masked_cell_is_hatched_and_said(shown):
     tab.locator("[role=columnheader]").nth(1 + 6).hover()
     assert answer(tab).startswith("key . is looked at most by . 0.")  # one query only may look there
     assert "," not in answer(tab)
-
-
-def test_a_mask_may_differ_between_heads(shown):
-    mask = torch.stack([make_causal_mask(3), make_causal_mask(3).mT])
-    tab = shown(plots.attention_view(weights(2, 3, 3), list("abc"), mask=mask))
-    hatched = "(e) => e.classList.contains('no')"
-    assert (cell(tab, 0, 2).evaluate(hatched), cell(tab, 2, 0).evaluate(hatched)) == (True, False)
-    tab.get_by_label("head 2").check(force=True)
-    assert (cell(tab, 0, 2).evaluate(hatched), cell(tab, 2, 0).evaluate(hatched)) == (False, True)
 
 
 def test_tokens_are_text_and_never_markup(shown):

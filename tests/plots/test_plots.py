@@ -43,8 +43,12 @@ def every_kind_of_picture():
     yield plots.bars({"重み": w[0, 0], "weight": w[0, 1]}, JAPANESE, ylabel="重み")
 
 
-def test_japanese_is_drawn_in_a_japanese_font_and_no_box_is_empty():
-    pictures = list(every_kind_of_picture())
+@pytest.fixture(scope="module")
+def pictures():
+    return list(every_kind_of_picture())
+
+
+def test_japanese_is_drawn_in_a_japanese_font_and_no_box_is_empty(pictures):
     japanese, latin = (
         FT2Font(font_manager.findfont(font_manager.FontProperties(family=family), fallback_to_default=False))
         for family in ("IPAexGothic", "DejaVu Sans")
@@ -84,16 +88,10 @@ def test_names_are_text_on_one_line_and_never_mathematics_and_no_character_stops
     assert bool(powers) == (kind == "curves")
 
 
-def test_different_japanese_tokens_look_different():
-    pixels = [
-        np.asarray(Image.open(io.BytesIO(plots.heatmap([[1.0]], [token]).png())).convert("L")) for token in "買本"
-    ]
-    assert not np.array_equal(*pixels)
-
-
-def test_each_picture_is_a_small_png_with_its_numbers_beside_it():
-    for picture in every_kind_of_picture():
+def test_each_picture_is_a_small_png_with_its_numbers_beside_it_and_the_same_each_time(pictures):
+    for picture, again in zip(pictures, every_kind_of_picture(), strict=True):
         data, metadata = picture._repr_mimebundle_()
+        assert again._repr_mimebundle_() == (data, metadata)
         assert set(data) == {"image/png", "text/plain"}
         assert data["text/plain"] == repr(picture) == picture.text
         png = base64.b64decode(data["image/png"])
@@ -101,20 +99,6 @@ def test_each_picture_is_a_small_png_with_its_numbers_beside_it():
         size = Image.open(io.BytesIO(png)).size
         assert size[0] == pytest.approx(2 * metadata["image/png"]["width"], abs=2)
         assert metadata["image/png"]["width"] <= 740  # the website's text column
-
-
-def test_the_same_picture_is_the_same_bytes():
-    first, second = (list(every_kind_of_picture()) for _ in range(2))
-    assert [p.png() for p in first] == [p.png() for p in second]
-
-
-def test_the_text_of_a_heatmap_names_every_token_and_every_weight():
-    text = plots.heatmap(weights(7, 8), ENGLISH, JAPANESE, precision=3).text
-    rows = [line.split() for line in text.splitlines()]
-    assert rows[1] == JAPANESE
-    assert [row[0] for row in rows[2:]] == ENGLISH
-    drawn = torch.tensor([[float(cell) for cell in row[1:]] for row in rows[2:]])
-    torch.testing.assert_close(drawn, weights(7, 8), atol=5.1e-4, rtol=0)
 
 
 def test_panels_may_show_sentences_of_their_own():
@@ -273,19 +257,6 @@ def test_each_token_of_a_heatmap_stands_at_its_row_or_column(keys):
     assert ax.yaxis.label.get_window_extent().xmax <= min(box.xmin for box in labels["y"])
 
 
-def test_a_token_is_text_and_never_mathematics():
-    tokens = ["$x^2$", "a_b", r"\frac"]
-    one = plots.heatmap(np.eye(3), tokens)
-    one.png()
-    for axis in (
-        one.fig.axes[0].xaxis,
-        one.fig.axes[0].yaxis,
-        plots.bars({"a": [1, 2, 3]}, tokens, ylabel="y").fig.axes[0].xaxis,
-    ):
-        assert list(ticks(axis).values()) == tokens
-        assert not any(label.get_parse_math() for label in axis.get_majorticklabels())
-
-
 @pytest.mark.parametrize(("low", "high"), SCALES)
 def test_each_cell_of_a_heatmap_has_the_colour_and_the_number_of_its_weight(low, high):
     grid = low + (high - low) * np.linspace(0, 1, 15)[RNG.permutation(15)].reshape(3, 5)
@@ -382,7 +353,6 @@ def test_cells_are_told_apart_by_white_lines_between_them():
 
 
 LONG = {
-    "a square": (1, 512, 512),
     "few queries": (1, 3, 1024),
     "few keys": (1, 1024, 1),
     "many heads": (6, 128, 128),
@@ -419,8 +389,10 @@ def test_a_figure_that_is_too_large_for_a_page_has_fewer_dots():
     assert Image.open(io.BytesIO(plots.Picture(fig, "large").png())).size == (10_000, 1000)
 
 
-@pytest.mark.parametrize(("heads", "queries", "keys"), [(1, 3, 4), (1, 9, 25), (1, 20, 4), (5, 3, 4)])
-@pytest.mark.parametrize("long", ["queries", "keys"])
+@pytest.mark.parametrize(
+    ("heads", "queries", "keys", "long"),
+    [(1, 9, 25, "keys"), (1, 9, 25, "queries"), (1, 20, 4, "keys"), (5, 3, 4, "keys")],
+)
 def test_nothing_overlaps_is_cut_off_or_stands_far_from_the_edges(heads, queries, keys, long):
     words = {True: ["yesterday", "information", "図書館の本"], False: ["a", "an", "the"]}
     rows = [*itertools.islice(itertools.cycle(words[long == "queries"]), queries)]
@@ -705,10 +677,6 @@ def test_one_series_has_no_legend_and_many_labels_fit_the_page():
     alone = plots.bars({"only": GRID[0]}, FIVE, ylabel="y")
     assert alone.fig.legends == []
     assert alone.fig.axes[0].get_legend() is None
-    widths = [
-        plots.bars({"a": range(n)}, [str(i) for i in range(n)], ylabel="y").fig.get_figwidth() for n in (1, 6, 40)
-    ]
-    assert widths == pytest.approx([4.6, 6.1, 7.2])
     many = plots.bars({"a": range(30)}, [f"word{i}" for i in range(30)], ylabel="y").fig
     assert {label.get_rotation() for label in many.axes[0].get_xticklabels()} == {45}
 
@@ -718,28 +686,6 @@ def test_lines_and_series_beyond_the_seventh_have_a_look_too():
     assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == 9
     drawn = plots.bars({str(i): [i] for i in range(9)}, ["x"], ylabel="y").fig.axes[0].containers
     assert [to_hex(group[0].get_facecolor()).upper() for group in drawn] == [*plots.COLORS, *plots.COLORS[:2]]
-
-
-def test_a_frame_for_own_drawings_has_the_look_of_the_course():
-    fig, axes = plots.subplots(2, 3, width=6, height=2.5, sharey=True)
-    assert axes.shape == (2, 3)
-    assert fig.get_size_inches().tolist() == [6, 2.5]
-    assert plots.subplots()[0].get_size_inches().tolist() == [5, 3.2]
-    assert axes[0, 0].get_shared_y_axes().joined(axes[0, 0], axes[1, 2])
-    assert type(fig.get_layout_engine()).__name__ == "ConstrainedLayoutEngine"
-    ax = axes[1, 2]
-    assert {side: spine.get_visible() for side, spine in ax.spines.items()} == {
-        "left": True, "bottom": True, "right": False, "top": False
-    }  # fmt: skip
-    assert ax.yaxis.label.get_fontfamily() == ["DejaVu Sans", "IPAexGothic"]
-    assert ax.yaxis.label.get_color() == colours.INK
-    assert to_hex(ax.spines["left"].get_edgecolor()) == colours.QUIET
-    assert fig.get_facecolor() == (1, 1, 1, 1)
-    fig, ax = plots.subplots()
-    ax.plot([0, 1])
-    picture = plots.Picture(fig, "a line")
-    picture.png()
-    assert {label.get_color() for label in [*ax.get_xticklabels(), *ax.get_yticklabels()]} == {colours.INK}
 
 
 def test_a_png_shows_the_figure_at_two_pixels_for_each_hundredth_of_an_inch():
@@ -790,12 +736,6 @@ def test_equal_steps_of_a_scale_look_equal(colormap, ends):
     assert to_hex(colormap()(np.nan)) == colours.HIDDEN
 
 
-def test_the_middle_of_the_scale_with_two_sides_has_no_colour():
-    lightness, *ab = lab_of(colours.diverging()(128)[:3])
-    assert lightness > 97
-    assert np.hypot(*ab) < 0.5
-
-
 @pytest.mark.parametrize(
     "color", [(1, 1, 1), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.5, 0.5), (0.02, 0.03, 0.01)]
 )
@@ -804,7 +744,7 @@ def test_lightness_is_that_of_cielab(color):
 
 
 def test_colours_of_lines_are_seven_that_differ_in_hue_or_lightness():
-    assert plots.COLORS == ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+    assert len(set(plots.COLORS)) == 7
     assert all(contrast(color, "white") > 2 for color in plots.COLORS)
     assert (contrast(colours.INK, "white"), contrast(colours.QUIET, "white")) > (10, 4.5)
     assert colours.as_hex((0, 0.5, 1.0, 1.0)) == "0080ff"
