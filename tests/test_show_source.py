@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 import attn_course
-from attn_course import MultiHeadAttention, attention, show_source
+from attn_course import attention, show_source
 from attn_course._show_source import Markdown
 
 
@@ -48,10 +48,6 @@ def test_show_source_removes_docstrings_and_dedents_methods():
     lines += ["        # Why so.", '        return """no docstring"""']
     assert show_source(Documented).text.splitlines()[1:-1] == lines
     assert show_source(Documented.method).text.splitlines()[1:-1] == [line[4:] for line in lines[2:]]
-
-
-def test_docstrings_are_kept_on_request():
-    assert inspect.getsource(MultiHeadAttention) == show_source(MultiHeadAttention, docstring=True).text[10:-3]
 
 
 def test_notebooks_render_it_as_markdown():

@@ -19,12 +19,11 @@ class Markdown:
         return self.text
 
 
-def show_source(obj: Any, *, docstring: bool = False) -> Markdown:
-    """Show the source of a function or class of this package as it is today.
+def show_source(obj: Any) -> Markdown:
+    """Show the source of a function or class of this package as it is today, without its docstrings.
 
     Args:
         obj: a function or class defined in a file.
-        docstring: whether to keep the docstrings, which the API reference shows anyway.
 
     Raises:
         TypeError: if ``obj`` has no Python source, for instance because it is written in C.
@@ -38,9 +37,7 @@ def show_source(obj: Any, *, docstring: bool = False) -> Markdown:
         source = textwrap.dedent(inspect.getsource(obj))
     except (TypeError, OSError) as error:
         raise TypeError(f"{obj!r} has no Python source to show") from error
-    if not docstring:
-        source = _without_docstrings(source)
-    return Markdown(f"```python\n{source.rstrip()}\n```")
+    return Markdown(f"```python\n{_without_docstrings(source).rstrip()}\n```")
 
 
 def _without_docstrings(source: str) -> str:

@@ -21,7 +21,7 @@ from attn_course.exercises.engine import runner
 from attn_course.exercises.engine.compare import describe
 from attn_course.exercises.engine.exercise import Exercise, TrialInputs, Verdict
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
-from attn_course.exercises.engine.memory import largest_tensor
+from attn_course.exercises.engine.largest_tensor import largest_tensor
 from attn_course.exercises.engine.mistakes import Mistake
 from attn_course.exercises.engine.runner import AnswerError, set_parameters
 

@@ -308,10 +308,10 @@ def remove_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> list[Pair
         >>> remove_overlap(train, [Pair("行け な い", "you can 't go .")])
         [Pair(ja='行く。', en="I'll go.")]
     """
-    return list(without_overlap(pairs, held_out))
+    return list(stream_without_overlap(pairs, held_out))
 
 
-def without_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
+def stream_without_overlap(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
     """Yield the pairs of :func:`remove_overlap`."""
     held_out = list(held_out)
     ja, en = {_key(pair.ja) for pair in held_out}, {_key(pair.en) for pair in held_out}

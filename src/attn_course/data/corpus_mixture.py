@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from attn_course.data.corpora import Corpus, Pair, remove_overlap, without_overlap
+from attn_course.data.corpora import Corpus, Pair, remove_overlap, stream_without_overlap
 from attn_course.data.named_corpora import find_loader, load_corpus, stream_corpus
 from attn_course.data.text import normalize_japanese, tokenize_english
 from attn_course.data.words import words
@@ -88,7 +88,7 @@ def stream_text(
 
     def train() -> Iterator[Pair]:
         pairs = (pair for name in corpora for pair in stream_corpus(name))
-        return map(_spell, without_overlap(pairs, [pair for part in kept_out for pair in part]))
+        return map(_spell, stream_without_overlap(pairs, [pair for part in kept_out for pair in part]))
 
     return LongText(train, *([cut_pair(_spell(pair)) for pair in part] for part in kept_out))
 

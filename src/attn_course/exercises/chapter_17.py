@@ -7,7 +7,7 @@ import torch
 
 from attn_course.exercises.engine.convert_output import where
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
+from attn_course.exercises.engine.largest_tensor import largest_tensor, yes_or_no
 from attn_course.exercises.engine.mutants import Edited
 
 # ---------------------------------------------------------------- merge two blocks

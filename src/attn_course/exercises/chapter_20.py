@@ -9,7 +9,7 @@ from torch import Tensor
 from attn_course.distributed.context_parallel import contiguous_positions, zigzag_positions
 from attn_course.exercises.engine.convert_output import on_the_cpu
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.memory import largest_tensor, yes_or_no
+from attn_course.exercises.engine.largest_tensor import largest_tensor, yes_or_no
 from attn_course.exercises.engine.runner import AnswerError
 from attn_course.functional.tiled import attend_block, merge_blocks
 
