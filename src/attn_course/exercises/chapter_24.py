@@ -127,14 +127,6 @@ def _one_maximum(x, dim=-1):
     return (x - m).exp() / ((-m).exp() + (x - m).exp().sum(dim, keepdim=True))
 
 
-def _zero_kept_and_score_cut(weights, x, dim):
-    """Return whether the appended zero kept its weight and a score at the other end lost its weight."""
-    zero, n = torch.zeros_like(x.narrow(dim, 0, 1)), x.size(dim)
-    in_front = torch.softmax(torch.cat([zero, x], dim), dim).narrow(dim, 0, n)
-    behind = torch.softmax(torch.cat([x, zero], dim), dim).narrow(dim, 1, n)
-    return any(torch.allclose(weights, w, rtol=1e-3, atol=1e-6) for w in (in_front, behind))
-
-
 def _scores_cut_off(found, x, dim):
     """Return whether different, very large scores have the same weight."""
     weights = found[0].movedim(dim, -1)
@@ -196,7 +188,6 @@ stable_quiet = Exercise(
             {"exponentials.sum(dim": "exponentials.sum(-1"},
             {"exponentials / total": "torch.nn.functional.pad(scores, (0, 1)).softmax(dim)[..., :-1]"},
         ),
-        "first column cut off": lambda found, x, dim: _zero_kept_and_score_cut(found[0], x, dim),
         "percents lost in half precision": _percents_lost_in_half,
         "scores cut off": _scores_cut_off,
         "something added to the sum": _a_little_too_small,
