@@ -64,6 +64,11 @@ def grouped_attention(q, k, v, mask=None):
     return attention(q, k, v, mask)[0]
 
 
+@wrong("a function that the exercise excludes")
+def grouped_attention(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
 # -- streaming_mask ---------------------------------------------------------------------------------
 
 
@@ -75,40 +80,32 @@ def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
     return mask | (first & make_causal_mask(num_queries, num_keys))
 
 
+def _sees(num_queries, num_keys, window, num_sinks):
+    start = num_keys - num_queries
+    return torch.tensor(
+        [[j <= i and (j < num_sinks or i - j < window) for j in range(num_keys)] for i in range(start, num_keys)]
+    )
+
+
 @right
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
-    rows = []
-    for t in range(num_keys - num_queries, num_keys):
-        rows.append([s <= t and (t - s < window or s < num_sink_tokens) for s in range(num_keys)])
-    return torch.tensor(rows)
-
-
-def _table(T, S, rule, shift=None):
-    shift = S - T if shift is None else shift
-    return torch.tensor([[bool(rule(t + shift, s)) for s in range(S)] for t in range(T)])
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, window, num_sinks)
 
 
 @wrong("numbers instead of booleans")
-def streaming_mask(num_queries, num_keys, window, num_sink_tokens):
-    rows = _table(num_queries, num_keys, lambda t, s: s <= t and (t - s < window or s < num_sink_tokens))
-    return rows * 1
-
-
-def _sees(num_queries, num_keys, rule):
-    """A table from a rule about one query and one key, counted from the beginning of the text."""
-    start = num_keys - num_queries
-    return torch.tensor([[rule(start + i, j) for j in range(num_keys)] for i in range(num_queries)])
+def streaming_mask(num_queries, num_keys, window, num_sinks):
+    return _sees(num_queries, num_keys, window, num_sinks) * 1
 
 
 @wrong("numbers to add")
 def streaming_mask(num_queries, num_keys, window, num_sinks):
-    mask = _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
+    mask = _sees(num_queries, num_keys, window, num_sinks)
     return torch.where(mask, 0.0, -math.inf)
 
 
 @wrong("queries alone")
 def streaming_mask(num_queries, num_keys, window, num_sinks):
-    return _sees(num_queries, num_queries, lambda i, j: j <= i and (j < num_sinks or i - j < window))
+    return _sees(num_queries, num_queries, window, num_sinks)
 
 
 @wrong("True too rarely")  # a slice that begins below 0
@@ -118,7 +115,7 @@ def streaming_mask(num_queries, num_keys, window, num_sinks):
         mask[:, num_keys - window :] = True
         mask[:, :num_sinks] = True
         return mask
-    return _sees(num_queries, num_keys, lambda i, j: j <= i and (j < num_sinks or i - j < window))
+    return _sees(num_queries, num_keys, window, num_sinks)
 
 
 @wrong("True too often")
@@ -145,8 +142,3 @@ def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch
 def cache_bytes(num_layers, num_heads, num_kv_heads, head_dim, num_tokens, batch=1, bytes_per_number=4, window=None):
     tokens = num_tokens if window is None else min(window, num_tokens)
     return 2 * num_layers * num_kv_heads * head_dim * tokens * batch * bytes_per_number
-
-
-@wrong("a function that the exercise excludes")
-def grouped_attention(q, k, v, mask=None):
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
