@@ -600,9 +600,6 @@ def _up_to(mask: Bool[Tensor, "B 1 _"] | None, num_keys: int) -> Bool[Tensor, "B
     return None if mask is None else mask[:, :, :num_keys]
 
 
-# -- Many sources ------------------------------------------------------------------------------------
-
-
 # -- Shared by all searches --------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ class KeyValueCache(PositionCache):
         max_len: maximum number of positions.
         head_dim: D, the width of a head.
         dtype: type of the keys and values; torch's default if not given.
-        device: device of the keys and values.
 
     Raises:
         ValueError: if a size is below 1.

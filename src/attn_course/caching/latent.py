@@ -14,12 +14,9 @@ class LatentCache(PositionCache):
     It is used like :class:`~attn_course.KeyValueCache`.
 
     Args:
-        batch_size: B, the number of sequences.
-        max_len: maximum number of positions.
         d_latent: width of the latents.
         d_rope: width of the rotated keys.
-        dtype: type of the entries; torch's default if not given.
-        device: device of the entries.
+        batch_size, max_len, dtype: as in :class:`~attn_course.KeyValueCache`.
 
     Raises:
         ValueError: if a size is below 1.

@@ -22,10 +22,7 @@ class BlockPool:
     Args:
         num_blocks: number of blocks.
         block_size: number of positions in a block.
-        num_kv_heads: G, the number of heads of keys and values.
-        head_dim: D, the width of a head.
-        dtype: type of the keys and values; torch's default if not given.
-        device: device of the keys and values.
+        num_kv_heads, head_dim, dtype: as in :class:`~attn_course.KeyValueCache`.
 
     Raises:
         ValueError: if a size is below 1.

@@ -68,14 +68,10 @@ class QuantizedCache(PositionCache):
     positions are restored in each step, which saves memory of the cache and costs time.
 
     Args:
-        batch_size: B, the number of sequences.
-        num_kv_heads: G, the number of heads of keys and values.
-        max_len: maximum number of positions.
-        head_dim: D, the width of a head.
+        batch_size, num_kv_heads, max_len, head_dim: as in :class:`~attn_course.KeyValueCache`.
         key_bits: for each number of a key, from 1 to 8.
         value_bits: for each number of a value.
         dtype: type of the keys and values that :meth:`append` gets and returns; torch's default if not given.
-        device: device of the keys and values.
 
     Raises:
         ValueError: if a size is below 1, or the bits do not fit.

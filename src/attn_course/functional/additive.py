@@ -28,7 +28,6 @@ def additive_attention(
     Args:
         q: projected queries (..., T, D).
         k: projected keys (..., S, D).
-        v: values (..., S, Dv).
         score_weight: w, with one number for each of the D features of a pair.
         mask: as in :func:`~attn_course.attention`.
 

@@ -26,7 +26,6 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
     A row in which every score is -inf gets zeros, in the output and in the gradient. ``torch.softmax`` returns NaN.
 
     Args:
-        x: scores of any shape.
         dim: the axis along which the weights sum to 1.
 
     Returns:
@@ -54,7 +53,6 @@ def soft_cap(x: Float[Tensor, "..."], cap: float) -> Float[Tensor, "..."]:
     Computes $c \tanh(x / c)$, for scores or logits (Gemma Team 2024, arXiv:2408.00118, section 2).
 
     Args:
-        x: numbers of any shape.
         cap: c, the limit.
 
     Raises:
@@ -95,9 +93,6 @@ def attention(
     Computes $\mathrm{softmax}(QK^\top/\sqrt{D})\,V$ (Vaswani et al. 2017, arXiv:1706.03762, eq. 1).
 
     Args:
-        q: queries (..., T, D).
-        k: keys (..., S, D).
-        v: values (..., S, Dv).
         mask: True where a query may attend to a key. The shape is (T, S), or has as many axes as ``q`` and broadcasts
             to (..., T, S). A query that may attend to nothing gets zeros. Hidden keys and values must not hold NaN:
             0 times NaN is NaN, so a hidden value with NaN reaches every query. In :func:`~attn_course.fused_attention`,

@@ -30,9 +30,7 @@ def make_causal_mask(
     If there are more queries than keys, the first T - S queries may attend to nothing.
 
     Args:
-        num_queries: T, at least 0.
         num_keys: S, at least 0; T if not given.
-        device: device of the mask.
 
     Returns:
         Boolean mask (T, S), True where s <= t + S - T.
@@ -67,12 +65,10 @@ def make_sliding_window_mask(
     et al. 2023 (arXiv:2310.06825, section 2). The alignment is the same as in :func:`make_causal_mask`.
 
     Args:
-        num_queries: T, at least 0.
         window: number of keys that a query sees, at least 1; with 1 it sees only itself.
         num_keys: S, at least 0; T if not given.
         num_sink_tokens: number of first keys that every later query sees, too, called attention sinks (Xiao et al.
             2023, arXiv:2309.17453).
-        device: device of the mask.
 
     Returns:
         Boolean mask (T, S), True where 0 <= (t + S - T) - s, and < window or s < num_sink_tokens.
@@ -300,7 +296,6 @@ def to_additive_mask(
 
     Args:
         mask: True where a query may attend; any shape.
-        dtype: type of the numbers.
         bias: numbers for visible keys instead of 0, broadcast with the mask.
 
     Returns:

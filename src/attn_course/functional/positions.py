@@ -34,7 +34,6 @@ def make_sinusoidal_positions(
         d_model: E, even.
         base: b, the limit of how much slower the last hand turns.
         dtype: type of the table; torch's default if not given. The computation uses float64 in any case.
-        device: device of the table.
 
     Returns:
         The table (T, E). Every number is from -1 to 1, and every row has the length $\sqrt{E/2}$.
@@ -240,10 +239,7 @@ def make_alibi_bias(
 
     Args:
         num_heads: H, at least 1.
-        num_queries: T, at least 0.
         num_keys: S, at least 0; T if not given.
-        dtype: type of the bias; torch's default if not given.
-        device: device of the bias.
 
     Returns:
         The bias (H, T, S), which is 0 if query and key have the same position, and negative otherwise.

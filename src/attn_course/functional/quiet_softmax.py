@@ -21,7 +21,6 @@ def quiet_softmax(
     nothing overflows, and a row of -inf gets zeros.
 
     Args:
-        x: scores of any shape.
         dim: the axis along which the weights and the weight of the sink sum to 1.
         sink: a finite number, or a tensor that broadcasts to ``x`` and has length 1 on the axis ``dim``.
 

@@ -65,9 +65,6 @@ def fused_attention(
         dropout_p: as in :func:`~attn_course.attention`. No fused kernel for the CPU drops weights, so PyTorch uses its
             general code there.
 
-    Returns:
-        The output (..., T, Dv).
-
     Raises:
         ValueError: if shapes do not fit, ``softcap`` or ``scale`` is not positive, or ``dropout_p`` is outside [0, 1).
         TypeError: if the mask is not boolean, or the bias is not floating-point.

@@ -34,15 +34,10 @@ def sliding_window_attention(
 
     Args:
         q: queries (..., T, D). The last query is at the position of the last key.
-        k: keys (..., S, D).
-        v: values (..., S, Dv).
         window: number of keys that a query sees, including its own position; at least 1.
         num_sink_tokens: number of first positions that every later query sees, too, called attention sinks (Xiao et
             al. 2023, arXiv:2309.17453).
         softcap, sink, dropout_p, enable_gqa, scale: as in :func:`~attn_course.fused_attention`.
-
-    Returns:
-        The output (..., T, Dv).
 
     Raises:
         ValueError: if the shapes do not fit, ``window`` is below 1, ``num_sink_tokens`` is negative, or an option is

@@ -27,7 +27,6 @@ def attend_block(
     it to merge the outputs of several blocks.
 
     Args:
-        q: queries (..., T, D).
         k: the keys (..., S, D) of one block of a longer sequence.
         v: the values (..., S, Dv) of this block.
         mask, scale: as in :func:`~attn_course.attention`.
@@ -132,9 +131,6 @@ def tiled_attention(
     Tiles in Python save memory, but no time. :func:`~attn_course.fused_attention` does the same in a compiled kernel.
 
     Args:
-        q: queries (..., T, D).
-        k: keys (..., S, D).
-        v: values (..., S, Dv).
         mask: as in :func:`~attn_course.attention`. Axes of length 1 are not expanded.
         is_causal, enable_gqa, scale: as in :func:`~attn_course.attention`.
         query_block: number of queries in a tile, at least 1.

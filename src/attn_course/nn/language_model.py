@@ -116,7 +116,6 @@ class DecoderOnly(TiedLogits):
         """Return the stream between the layers and the attention weights.
 
         Args:
-            ids: (B, T).
             mask: True at real tokens, (B, 1, T). Positions count real tokens only.
             need_weights: whether to return the weights.
 
@@ -196,7 +195,6 @@ class DecoderOnly(TiedLogits):
         """Make a cache, with which ``forward`` reads each token only once.
 
         Args:
-            batch_size: B.
             max_len: maximum length of a text, including padding; the model's ``max_len`` if not given.
 
         Raises:

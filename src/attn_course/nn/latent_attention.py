@@ -109,7 +109,6 @@ class LatentAttention(nn.Module):
         """Attend within ``x`` and to the positions in the cache.
 
         Args:
-            x: (B, T, E).
             mask: True where a query may attend: (T, S), (B, T, S), (B, 1, S) or (B, H, T, S), where S also counts the
                 positions in the cache.
             positions: positions of the tokens, (T,) or (B, T); by default those after the cache.
@@ -221,7 +220,6 @@ def cache_bytes_per_token(
         d_latent: width of the latents.
         d_rope: width of the rotated keys next to the latents.
         num_layers: number of layers with a cache.
-        dtype: type of the numbers.
 
     Raises:
         ValueError: if neither or both of ``num_kv_heads`` with ``head_dim`` and ``d_latent`` are given.

@@ -163,7 +163,6 @@ class EncoderLayer(_Layer):
         """Apply self-attention, then the feed-forward network.
 
         Args:
-            x: (B, S, E).
             mask: True where a query may attend: (S, S), (B, 1, S), (B, S, S) or (B, H, S, S).
             bias, positions, is_causal, need_weights, cache: as in :class:`~attn_course.MultiHeadAttention`. With
                 ``is_causal``, it is a layer of a language model.
@@ -451,7 +450,6 @@ class Transformer(TiedLogits):
         """Encode the source, once for any number of calls of :meth:`decode`.
 
         Args:
-            src: ids (B, S).
             src_mask: True at real tokens of the source, (B, 1, S); see :func:`~attn_course.make_padding_mask`.
             need_weights: whether to return the weights.
 
@@ -562,7 +560,6 @@ class Transformer(TiedLogits):
         """Encode the source and score every next token of the target.
 
         Args:
-            src: ids (B, S).
             tgt: ids (B, T), starting with the beginning-of-sequence id.
             src_mask: as in :meth:`encode`. It hides the padding of the source from encoder and decoder.
             tgt_mask: as in :meth:`decode`.
