@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from shapes import masked_qkv, qkv, seeds
@@ -48,22 +47,11 @@ def test_scores_of_ln_2_and_ln_5_and_a_sink_of_0_share_in_the_proportion_2_to_5_
     assert_close(quiet_softmax(torch.tensor([2.0, 5.0]).log(), sink=math.log(3)), torch.tensor([0.2, 0.5]))
 
 
-def test_the_formula_says_exponential_over_one_plus_the_sum_of_exponentials():
-    x = random(3, 5)
-    assert_close(quiet_softmax(x), x.exp() / (1 + x.exp().sum(-1, keepdim=True)))
-
-
 @given(qkv())
 def test_quiet_softmax_is_a_softmax_with_an_appended_zero_on_every_axis(tensors):
     x = 30 * tensors[0]
     for dim in range(-x.dim(), x.dim()):
         assert_close(quiet_softmax(x, dim), with_one_more_score(x, dim=dim))
-
-
-@given(qkv())
-def test_quiet_softmax_is_the_softmax_times_a_sigmoid_of_the_logsumexp(tensors):
-    x = 5 * tensors[0]
-    assert_close(quiet_softmax(x), softmax(x) * torch.sigmoid(x.logsumexp(-1, keepdim=True)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -81,14 +69,6 @@ def test_more_scores_than_half_precision_counts_sum_to_almost_one(dtype):
     x = torch.zeros(2, 70_000, dtype=dtype)
     assert quiet_softmax(x, sink=-1.0).dtype == dtype
     assert_close(quiet_softmax(x, sink=-1.0), with_one_more_score(x, sink=-1.0).to(dtype))
-
-
-@pytest.mark.parametrize("level", [-200.0, -88.0, 0.0, 88.0, 200.0])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_equal_scores_of_any_height_give_what_the_formula_says(level, dtype):
-    x = torch.full((4,), level, dtype=dtype)
-    expected = math.exp(level) / (1 + 4 * math.exp(level))
-    assert_close(quiet_softmax(x).double(), torch.full((4,), expected).double(), rtol=2e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -173,13 +153,6 @@ def test_gradcheck_once_and_twice():
     for dim, s in ((-1, sink), (0, sink.T[:, :1].detach().requires_grad_())):
         assert torch.autograd.gradcheck(lambda x, s, dim=dim: quiet_softmax(x, dim, sink=s), (x, s))
         assert torch.autograd.gradgradcheck(lambda x, s, dim=dim: quiet_softmax(x, dim, sink=s), (x, s))
-
-
-def test_the_input_is_left_alone():
-    x = random(3, 5)
-    before = x.clone()
-    quiet_softmax(x)
-    assert torch.equal(x, before)
 
 
 @pytest.mark.bad_input
@@ -345,19 +318,6 @@ def test_a_bias_that_learns_gets_its_gradient():
         assert_close(x, y)
 
 
-def test_vectors_whose_numbers_are_no_neighbours_in_memory_give_the_same():
-    q, k, v = (random(2, 3, 4, n, seed=n).mT for n in (5, 7, 7))  # (B, H, T, D), stored as (B, H, D, T)
-    assert q.stride(-1) != 1
-    inputs = [x.requires_grad_() for x in (q, k, v)]
-    expected = attention(q, k, v, sink=0.5)[0]
-    out = fused_attention(q, k, v, sink=0.5)
-    assert_close(out, expected)
-    upstream = random(2, 3, 4, 5).mT
-    ours, theirs = (torch.autograd.grad(o, inputs, upstream) for o in (out, expected))
-    for x, y in zip(ours, theirs, strict=True):
-        assert_close(x, y)
-
-
 @both_paths
 def test_no_queries_give_no_outputs(attend):
     k = torch.zeros(2, 3, 7, 4)
@@ -510,10 +470,3 @@ def test_learned_sinks_are_those_of_gpt_oss(attend, groups):
     assert_close(attention(q, k, v, mask, sink=sink, enable_gqa=True)[1], their_weights)
     a, b = (torch.autograd.grad(out.square().sum(), sink)[0] for out in (ours, theirs))
     assert_close(a, b)
-
-
-def test_a_zero_key_with_a_zero_value_in_front_is_a_third_way_to_the_same():
-    q, k, v = (random(2, 3, 5, 4, seed=n) for n in range(3))
-    expected = fused_attention(q, k, v, sink=0.0)
-    k, v = (F.pad(x, (0, 0, 1, 0)) for x in (k, v))
-    assert_close(F.scaled_dot_product_attention(q, k, v), expected)
