@@ -22,22 +22,24 @@ def default_device(dtype: torch.dtype = torch.float32) -> torch.device:
         >>> default_device() == (torch.accelerator.current_accelerator() or torch.device("cpu"))
         True
     """
-    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    wanted = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
-    if not wanted:
-        return there if there and has_type(there, dtype) else torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    name = os.environ.get("ATTN_COURSE_DEVICE", "").strip()
+    if not name:
+        return accelerator if accelerator and has_type(accelerator, dtype) else torch.device("cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(
-            f"ATTN_COURSE_DEVICE ({wanted!r}) must name a PyTorch device, such as 'cpu' or 'cuda'"
+            f"ATTN_COURSE_DEVICE ({name!r}) must name a PyTorch device, such as 'cpu' or 'cuda'"
         ) from error
     if device.type == "cpu":
         return device
-    count = torch.accelerator.device_count() if there and device.type == there.type else 0
+    count = torch.accelerator.device_count() if accelerator and device.type == accelerator.type else 0
     if (device.index or 0) >= count:
-        seen = f"{torch.accelerator.device_count()} of type {there.type}" if there else "none"
-        raise ValueError(f"ATTN_COURSE_DEVICE ({wanted!r}) names an accelerator that is not there: PyTorch sees {seen}")
+        available = f"{torch.accelerator.device_count()} of type {accelerator.type}" if accelerator else "none"
+        raise ValueError(
+            f"ATTN_COURSE_DEVICE ({name!r}) names an accelerator that is not there: PyTorch sees {available}"
+        )
     return device if has_type(device, dtype) else torch.device("cpu")
 
 
@@ -55,7 +57,7 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cpu":
         ask = getattr(torch.cpu, "get_capabilities", None)  # PyTorch 2.6 has none
         known = ask() if ask else {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}
-        return any(there for name, there in known.items() if "bf16" in name)
+        return any(supported for name, supported in known.items() if "bf16" in name)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return has_type(device, torch.bfloat16)

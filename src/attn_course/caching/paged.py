@@ -105,7 +105,9 @@ class PagedCache(PositionCache):
             Copies of the keys and values of all S positions so far.
 
         Raises:
-            ValueError, TypeError, RuntimeError: as :meth:`KeyValueCache.append`.
+            ValueError: as :meth:`KeyValueCache.append`.
+            TypeError: as :meth:`KeyValueCache.append`.
+            RuntimeError: as :meth:`KeyValueCache.append`.
         """
         self._check_pair(k, v, *self._buffers)
         start = self._length

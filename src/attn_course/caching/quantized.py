@@ -119,7 +119,9 @@ class QuantizedCache(PositionCache):
             The rounded keys and values of all S positions so far, new ones included.
 
         Raises:
-            ValueError, TypeError, RuntimeError: as :meth:`KeyValueCache.append`.
+            ValueError: as :meth:`KeyValueCache.append`.
+            TypeError: as :meth:`KeyValueCache.append`.
+            RuntimeError: as :meth:`KeyValueCache.append`.
         """
         self._check_pair(k, v, self._expected, self._expected)
         parts = self._append(*quantize_rows(k, self.key_bits), *quantize_rows(v, self.value_bits))

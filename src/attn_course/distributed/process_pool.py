@@ -201,15 +201,15 @@ def _answer(message: bytes) -> dict[str, Any]:
         torch.manual_seed(0)
         return {"returned": task(*inputs)}
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        waited = "timed out" in said.lower() or "wait timeout" in said.lower()
-        by_gloo = waited or "gloo" in said.lower()
+        description = f"{type(error).__name__}: {error}"
+        waited = "timed out" in description.lower() or "wait timeout" in description.lower()
+        by_gloo = waited or "gloo" in description.lower()
         if not by_gloo and dist.is_initialized():
             with contextlib.suppress(dist.DistStoreError):  # some process never came
                 store.wait([f"entered {other}" for other in range(count)], limit)
             dist.destroy_process_group()  # nobody shall wait for this process
         return {
-            "error": said,
+            "error": description,
             "line": _line_of(task, error),
             "waited": waited,
             "by gloo": by_gloo,

@@ -120,11 +120,11 @@ class Experts(nn.Module):
         out = torch.zeros_like(tokens)
         for expert in chosen.unique().tolist():
             rows, rank = torch.where(chosen == expert)
-            said = self._ask(expert, tokens[rows]) * shares[rows, rank, None]
-            out = out.index_add(0, rows, said)
+            weighted = self._apply_expert(expert, tokens[rows]) * shares[rows, rank, None]
+            out = out.index_add(0, rows, weighted)
         return out.view_as(x)
 
-    def _ask(self, n: int, x: Tensor) -> Tensor:
+    def _apply_expert(self, n: int, x: Tensor) -> Tensor:
         gate = (x @ self.gate[n] + self.gate_bias[n]).clamp(max=self.limit)
         up = (x @ self.up[n] + self.up_bias[n]).clamp(-self.limit, self.limit)
         inside = gate * torch.sigmoid(self.alpha * gate) * (up + 1)
@@ -396,13 +396,13 @@ def _make_names(model: ConfiguredDecoder, family: _Family) -> dict[str, str | In
                 names[name] = _after_adding_one(place)
     if family.has_experts:
         names = {name: place for name, place in names.items() if ".mlp." not in name}
-        experts, here = f"{theirs}.mlp.experts", f"{ours}.feed_forward"
+        experts, feed_forward = f"{theirs}.mlp.experts", f"{ours}.feed_forward"
         names |= {
-            f"{theirs}.mlp.router": f"{here}.router",
-            f"{experts}.gate_up_proj": Into((f"{here}.gate", f"{here}.up"), _take_apart),
-            f"{experts}.gate_up_proj_bias": Into((f"{here}.gate_bias", f"{here}.up_bias"), _take_apart),
-            f"{experts}.down_proj": f"{here}.down",
-            f"{experts}.down_proj_bias": f"{here}.down_bias",
+            f"{theirs}.mlp.router": f"{feed_forward}.router",
+            f"{experts}.gate_up_proj": Into((f"{feed_forward}.gate", f"{feed_forward}.up"), _take_apart),
+            f"{experts}.gate_up_proj_bias": Into((f"{feed_forward}.gate_bias", f"{feed_forward}.up_bias"), _take_apart),
+            f"{experts}.down_proj": f"{feed_forward}.down",
+            f"{experts}.down_proj_bias": f"{feed_forward}.down_bias",
         }
     return names
 
