@@ -86,7 +86,7 @@ def find_tensor_difference(found: Any, expected: Tensor, name: str, tolerances: 
         return None
     index = tuple((~close).nonzero()[0].tolist())
     where = f"{name}[{', '.join(map(str, index))}]" if index else name
-    is_found, is_expected = _unlike(found[index], expected[index])
+    is_found, is_expected = _format_differing(found[index], expected[index])
     return f"First difference: {where} is {is_found}, expected {is_expected} (shape {tuple(found.shape)}, as expected)."
 
 
@@ -103,7 +103,7 @@ def _number_difference(found: Any, expected: float, name: str) -> str | None:
         return None
     if isinstance(expected, float) and math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7):
         return None
-    is_found, is_expected = _unlike(found, expected)
+    is_found, is_expected = _format_differing(found, expected)
     return f"{name} is {is_found}, expected {is_expected}."
 
 
@@ -117,7 +117,7 @@ def _number(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def _unlike(found: Any, expected: Any) -> tuple[str, str]:
+def _format_differing(found: Any, expected: Any) -> tuple[str, str]:
     """Format two numbers with enough digits to show that they differ, and at least four."""
     for digits in range(4, 18):
         if _number(found, digits) != _number(expected, digits):

@@ -119,15 +119,15 @@ def general_mistake(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | N
     if not pairs:
         return None
     if isinstance(pairs[0][1], tuple):
-        return _of_several(pairs, names)
+        return _diagnose_several(pairs, names)
     if all(isinstance(found, tuple | list) and len(found) > 0 for found, _ in pairs) and (
-        _all_same((found[0], expected) for found, expected in pairs)
+        _all_agree((found[0], expected) for found, expected in pairs)
     ):
         return (
             MORE_THAN_THE_RESULT,
-            f"The first result is right. Return it alone, without {_more(pairs[0][0])}.",
+            f"The first result is right. Return it alone, without {_rest_in_words(pairs[0][0])}.",
         )
-    return _of_one(pairs, names[0] if len(names) == 1 else "the result")
+    return _diagnose_one(pairs, names[0] if len(names) == 1 else "the result")
 
 
 def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
@@ -140,7 +140,7 @@ def partly_right(pairs: Pairs, names: tuple[str, ...]) -> str | None:
         right, wrong = [], []
         for place, name in enumerate(names):
             of_one = [(found[place], expected[place]) for found, expected in pairs]
-            (right if _all_same(of_one) else wrong).append(name)
+            (right if _all_agree(of_one) else wrong).append(name)
         summary = f"{' and '.join(right)} right, {' and '.join(wrong)} not" if right and wrong else ""
         if len(names) > 4:  # too long a list
             summary = f"{len(right)} of {len(names)} results right" if right else ""
@@ -182,7 +182,7 @@ def same(found: Any, expected: Any) -> bool:
             return False
         half = expected.dtype in (torch.float16, torch.bfloat16)
         rtol, atol = (1e-2, 1e-3) if half else (1e-3, 1e-5)
-        return torch.allclose(_plain(found), _plain(expected), rtol=rtol, atol=atol, equal_nan=True)
+        return torch.allclose(_float64(found), _float64(expected), rtol=rtol, atol=atol, equal_nan=True)
     try:
         if isinstance(expected, float):
             return math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-7)
@@ -195,47 +195,47 @@ def tells(result: Any) -> bool:
     """Return whether a result has enough different finite numbers to rule out agreement by chance."""
     if isinstance(result, tuple | list):
         return any(map(tells, result))
-    return isinstance(result, Tensor) and result.is_floating_point() and _informs(_plain(result))
+    return isinstance(result, Tensor) and result.is_floating_point() and _has_distinct_numbers(_float64(result))
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _float64(tensor: Tensor) -> Tensor:
     return tensor.detach().to_dense().cpu().double()
 
 
-def _all_same(pairs: Iterable[tuple[Any, Any]]) -> bool:
+def _all_agree(pairs: Iterable[tuple[Any, Any]]) -> bool:
     return all(same(found, expected) for found, expected in pairs)
 
 
-def _more(found: Sequence) -> str:
+def _rest_in_words(found: Sequence) -> str:
     return "anything" if len(found) != 2 else "something"
 
 
 # ---------------------------------------------------------------- several results
 
 
-def _of_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
+def _diagnose_several(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None:
     count = len(pairs[0][1])
     if len(names) != count:
         return None
     if all(isinstance(found, tuple | list) and len(found) == count for found, _ in pairs):
         for order in itertools.islice(itertools.permutations(range(count)), 1, 24):
-            if all(_all_same((found[order[i]], expected[i]) for i in range(count)) for found, expected in pairs):
+            if all(_all_agree((found[order[i]], expected[i]) for i in range(count)) for found, expected in pairs):
                 return (RESULTS_SWAPPED, f"All results are right, but their order is wrong: {', then '.join(names)}.")
         wrong = [
             place
             for place in range(count)
-            if not _all_same((found[place], expected[place]) for found, expected in pairs)
+            if not _all_agree((found[place], expected[place]) for found, expected in pairs)
         ]
         if wrong:
-            facts = [_of_one(_wrong_at(pairs, place), names[place]) for place in wrong]
+            facts = [_diagnose_one(_wrong_at(pairs, place), names[place]) for place in wrong]
             if any(fact is None for fact in facts):
                 return None
             return facts[0][0], " ".join(dict.fromkeys(says for _, says in facts))
         tensors = (_tensors_at(pairs, place) for place in range(count))
-        types = (_type(t, names[i]) for i, t in enumerate(tensors) if t)
+        types = (_wrong_dtype(t, names[i]) for i, t in enumerate(tensors) if t)
         return next(filter(None, types), None)
     for place, name in enumerate(names):
-        if _all_same(
+        if _all_agree(
             (found[0] if isinstance(found, tuple | list) and len(found) == 1 else found, e[place]) for found, e in pairs
         ):
             return (RESULT_MISSING, f"The function returns only {name}. Return {count} results, {' and '.join(names)}.")
@@ -258,25 +258,28 @@ def _tensors_at(pairs: Pairs, place: int) -> Pairs:
 # ---------------------------------------------------------------- one result
 
 
-def _of_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _diagnose_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if all(isinstance(found, Tensor) and isinstance(expected, Tensor) for found, expected in pairs):
         if any(f.device != e.device or f.is_sparse or f.is_complex() for f, e in pairs):
             return None
         if all(found.numel() == expected.numel() == 1 for found, expected in pairs):
-            return _of_numbers([(f.item(), e.item()) for f, e in pairs], name)
+            return _factor_or_offset_of_numbers([(f.item(), e.item()) for f, e in pairs], name)
         pairs = [(found.detach(), expected.detach()) for found, expected in pairs]
-        facts = (_type, _axes, _order, _truth, _line, _function, _reduced, _reshaped, _repeated, _cropped)
-        facts += (_moved_on, _cut_off, _rounded, _stepped, _row_by_row, _places)
+        facts = (
+            *(_wrong_dtype, _axes_of_length_one, _swapped_or_reversed, _inverted, _factor_or_offset),
+            *(_function_of_result, _reduced_over_axis, _reshaped, _repeated, _cropped, _shifted, _clamped, _rounded),
+            *(_step_too_many_or_missing, _factor_or_offset_of_rows, _permuted),
+        )
         return next((fact for look in facts if (fact := look(pairs, name))), None)
-    facts = (_array, _number_type, _sequence, _of_numbers)
+    facts = (_list_for_tensor, _wrong_number_type, _wrong_list, _factor_or_offset_of_numbers)
     return next((fact for look in facts if (fact := look(pairs, name))), None)
 
 
-def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _list_for_tensor(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not all(isinstance(f, np.ndarray | list) and isinstance(e, Tensor) for f, e in pairs):
         return None
     tensors = [(torch.as_tensor(f), e.detach().cpu()) for f, e in pairs]
-    if not _all_same(tensors):
+    if not _all_agree(tensors):
         return None
     if any(isinstance(part, Tensor) for found, _ in pairs for part in found):
         return (
@@ -288,8 +291,8 @@ def _array(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return NO_TENSOR, f"The numbers in {name} are right, but they are in {what} instead of a tensor{learns}."
 
 
-def _type(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if all(found.dtype != expected.dtype for found, expected in pairs) and _all_same(pairs):
+def _wrong_dtype(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if all(found.dtype != expected.dtype for found, expected in pairs) and _all_agree(pairs):
         found, expected = pairs[0]
         return (
             TYPE_NOT_KEPT,
@@ -308,13 +311,13 @@ def rule_of_type(expected: Tensor) -> str:
     return f"positions, ids and counts are integers, {expected.dtype}"
 
 
-def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _axes_of_length_one(pairs: Pairs, name: str) -> tuple[str, str] | None:
     def without_ones(tensor: Tensor) -> Tensor:
         return tensor.reshape([size for size in tensor.shape if size != 1])
 
     if any(found.dim() == expected.dim() for found, expected in pairs):
         return None
-    if not _all_same((without_ones(found), without_ones(expected)) for found, expected in pairs):
+    if not _all_agree((without_ones(found), without_ones(expected)) for found, expected in pairs):
         return None
     shapes = f"the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}."
     most = max(abs(found.dim() - expected.dim()) for found, expected in pairs)
@@ -327,7 +330,7 @@ def _axes(pairs: Pairs, name: str) -> tuple[str, str] | None:
     )
 
 
-def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _swapped_or_reversed(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise swapped axes, and entries that are reversed or rolled along an axis."""
     dims = {expected.dim() for _, expected in pairs}
     if any(found.dim() != expected.dim() for found, expected in pairs) or max(dims) > 5:
@@ -359,7 +362,7 @@ def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
             ),
         ]
     for mistake, says, change in changes:
-        if _all_same((found, change(expected)) for found, expected in pairs):
+        if _all_agree((found, change(expected)) for found, expected in pairs):
             shapes = ""
             if pairs[0][0].shape != pairs[0][1].shape:
                 shapes = f": the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}"
@@ -367,12 +370,12 @@ def _order(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _truth(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if all(f.dtype == e.dtype == torch.bool for f, e in pairs) and _all_same(
+def _inverted(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if all(f.dtype == e.dtype == torch.bool for f, e in pairs) and _all_agree(
         (~found, expected) for found, expected in pairs
     ):
         return INVERTED, f"Every truth value in {name} is inverted."
-    if all(e.dtype == torch.bool != f.dtype for f, e in pairs) and _all_same(
+    if all(e.dtype == torch.bool != f.dtype for f, e in pairs) and _all_agree(
         (found != 0, expected) for found, expected in pairs
     ):
         return (
@@ -383,13 +386,13 @@ def _truth(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _factor_or_offset(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a constant factor or a constant offset."""
     factors, offsets, few = [], [], []  # numbers too few to tell, beside others
     for found, expected in pairs:
         if found.shape != expected.shape or found.dtype == torch.bool:
             return None
-        found, expected = _plain(found), _plain(expected)
+        found, expected = _float64(found), _float64(expected)
         if not (found.isfinite() == expected.isfinite()).all():
             return None
         finite = expected.isfinite()
@@ -405,19 +408,18 @@ def _line(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if not factors:
         return None
     if None not in factors and all(abs(factor) > 1e-6 for factor in factors):
-        if all(math.isclose(factor, -1, rel_tol=1e-3) for factor in factors) and _all_same(
+        if all(math.isclose(factor, -1, rel_tol=1e-3) for factor in factors) and _all_agree(
             (found, -expected) for found, expected in few
         ):
             return SIGN, f"Every number in {name} has the wrong sign."
         fit = all(_near(found, factors[0] * expected, 1e-3) for found, expected in few)
         if fit and all(abs(factor - 1) > 1e-2 for factor in factors):
-            return (
-                FACTOR,
-                f"Every number in {name} is {_times(factors[0])} what it should be{_elsewhere(_times, factors)}.",
-            )
+            others = _in_another_trial(_factor_text, factors)
+            return FACTOR, f"Every number in {name} is {_factor_text(factors[0])} what it should be{others}."
     fit = None not in offsets and all(_near(found, expected + offsets[0], 1e-3) for found, expected in few)
     if fit and all(abs(offset) > 1e-2 for offset in offsets):
-        return (OFFSET, f"Every number in {name} is {_by(offsets[0])}{_elsewhere(_by, offsets)}.")
+        others = _in_another_trial(_offset_text, offsets)
+        return OFFSET, f"Every number in {name} is {_offset_text(offsets[0])}{others}."
     return None
 
 
@@ -425,15 +427,15 @@ def _near(found: Tensor, expected: Tensor, small: float) -> bool:
     return bool(((found - expected).abs() <= small).all())
 
 
-def _times(factor: float) -> str:
+def _factor_text(factor: float) -> str:
     return f"{factor:.4g} times"
 
 
-def _by(offset: float) -> str:
+def _offset_text(offset: float) -> str:
     return f"too {'large' if offset > 0 else 'small'} by {abs(offset):.4g}"
 
 
-def _elsewhere(words: Callable[[float], str], values: list[float]) -> str:
+def _in_another_trial(words: Callable[[float], str], values: list[float]) -> str:
     others = dict.fromkeys(map(words, values))
     return "" if len(others) == 1 else f", and {list(others)[1]} in another trial"
 
@@ -451,28 +453,28 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _differing(found: Tensor, expected: Tensor) -> int:
     """Count the numbers that differ, since 0 and 1 equal their squares and roots."""
-    return int((~torch.isclose(_plain(found), _plain(expected), rtol=1e-3)).sum())
+    return int((~torch.isclose(_float64(found), _float64(expected), rtol=1e-3)).sum())
 
 
-def _function(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _function_of_result(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(f.shape != e.shape or not f.is_floating_point() or e.numel() < 3 for f, e in pairs):
         return None
     for words, function in _FUNCTIONS.items():
-        if _all_same((_plain(found), function(_plain(expected))) for found, expected in pairs) and any(
+        if _all_agree((_float64(found), function(_float64(expected))) for found, expected in pairs) and any(
             found.isfinite().all() and _differing(found, expected) > 2 for found, expected in pairs
         ):
             return FUNCTION, f"Every number in {name} is {words} what it should be."
     return None
 
 
-def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _reduced_over_axis(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(f.dim() >= e.dim() or e.dtype == torch.bool for f, e in pairs):
         return None
     for axis in range(-1, -1 - min(expected.dim() for _, expected in pairs), -1):
         for mistake, words, reduce in ((ADDED_UP, "added up", torch.sum), (AVERAGED, "averaged", torch.mean)):
             if any(expected.size(axis) == 1 for _, expected in pairs):
                 continue
-            if _all_same((_plain(found), reduce(_plain(expected), axis)) for found, expected in pairs):
+            if _all_agree((_float64(found), reduce(_float64(expected), axis)) for found, expected in pairs):
                 return (
                     mistake,
                     f"{name} is {words} over axis {axis}, but this axis should stay: "
@@ -481,13 +483,13 @@ def _reduced(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _places(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _permuted(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a permutation of the right numbers."""
     for found, expected in pairs:
         if not expected.is_floating_point() or found.numel() != expected.numel():
             return None
-        values = _plain(expected).flatten().sort().values
-        if len(values.unique()) < 4 or not same(_plain(found).flatten().sort().values, values):
+        values = _float64(expected).flatten().sort().values
+        if len(values.unique()) < 4 or not same(_float64(found).flatten().sort().values, values):
             return None
     found, expected = pairs[0]
     if found.shape != expected.shape:
@@ -507,7 +509,7 @@ OF_NUMBERS: dict[str, Callable[[float], float]] = {
 }
 
 
-def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _factor_or_offset_of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a constant factor or offset of Python numbers in all failing trials."""
     if any(type(number) not in (int, float) for pair in pairs for number in pair):
         return None
@@ -517,7 +519,7 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if len({expected for _, expected in pairs}) < 3 or not all(map(math.isfinite, differences)):
         return None
     if all(type(f) is type(e) is int for f, e in pairs) and len(set(differences)) == 1:
-        return OFFSET, f"{name} is {_by(differences[0])} in every trial that fails."
+        return OFFSET, f"{name} is {_offset_text(differences[0])} in every trial that fails."
     if any(expected == 0 for _, expected in pairs):
         return None
     if all(type(number) is float for pair in pairs for number in pair):
@@ -533,20 +535,20 @@ def _of_numbers(pairs: Pairs, name: str) -> tuple[str, str] | None:
             return SIGN, f"{name} has the wrong sign."
         if math.isclose(factors[0], 1, rel_tol=1e-4):  # of another type, or nearly right
             return None
-        return (FACTOR, f"{name} is {_times(factors[0])} what it should be in every trial that fails.")
+        return (FACTOR, f"{name} is {_factor_text(factors[0])} what it should be in every trial that fails.")
     return None
 
 
-def _shapes(pairs: Pairs) -> str:
+def _shapes_text(pairs: Pairs) -> str:
     return f"the shape is {tuple(pairs[0][0].shape)}, expected {tuple(pairs[0][1].shape)}"
 
 
 def _reshaped(pairs: Pairs, name: str) -> tuple[str, str] | None:
     if any(f.shape == e.shape or f.numel() != e.numel() or e.numel() < 2 for f, e in pairs):
         return None
-    if not _all_same((found.flatten(), expected.flatten()) for found, expected in pairs):
+    if not _all_agree((found.flatten(), expected.flatten()) for found, expected in pairs):
         return None
-    return ANOTHER_SHAPE, f"The numbers in {name} are right and in the right order, but {_shapes(pairs)}."
+    return ANOTHER_SHAPE, f"The numbers in {name} are right and in the right order, but {_shapes_text(pairs)}."
 
 
 def _repeated(pairs: Pairs, name: str) -> tuple[str, str] | None:
@@ -559,7 +561,7 @@ def _repeated(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     return (
         REPEATED,
-        f"The numbers in {name} are right, but they are repeated along an axis of length 1: {_shapes(pairs)}.",
+        f"The numbers in {name} are right, but they are repeated along an axis of length 1: {_shapes_text(pairs)}.",
     )
 
 
@@ -581,48 +583,51 @@ def _cropped(pairs: Pairs, name: str) -> tuple[str, str] | None:
             count = abs(pairs[0][0].size(axis) - pairs[0][1].size(axis))
             if more:
                 words = f"{count} extra {'before' if front else 'after'} them along axis {axis}"
-                return PLACES_TOO_MANY, f"The numbers in {name} are right, but there are {words}: {_shapes(pairs)}."
+                return (
+                    PLACES_TOO_MANY,
+                    f"The numbers in {name} are right, but there are {words}: {_shapes_text(pairs)}.",
+                )
             words = f"the {'first' if front else 'last'} {'one is' if count == 1 else f'{count} are'} missing"
             return (
                 PLACES_MISSING,
-                f"The numbers in {name} are right, but along axis {axis} {words}: {_shapes(pairs)}.",
+                f"The numbers in {name} are right, but along axis {axis} {words}: {_shapes_text(pairs)}.",
             )
     return None
 
 
-def _of_shape(pairs: Pairs) -> bool:
+def _same_shapes(pairs: Pairs) -> bool:
     tensors = all(isinstance(tensor, Tensor) for pair in pairs for tensor in pair)
     return tensors and all(found.shape == expected.shape and expected.dim() for found, expected in pairs)
 
 
-def _one_for_all(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if not _of_shape(pairs) or any(expected.dtype == torch.bool for _, expected in pairs):
+def _one_entry_for_all(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if not _same_shapes(pairs) or any(expected.dtype == torch.bool for _, expected in pairs):
         return None
     looks: list[tuple[str, Callable[[Tensor, int], Tensor]]] = [
         ("the first entry, which is right, is repeated in all places", lambda t, axis: t.narrow(axis, 0, 1)),
         ("the last entry, which is right, is repeated in all places", lambda t, axis: t.narrow(axis, -1, 1)),
-        ("the mean of all entries is repeated in all places", lambda t, axis: _plain(t).mean(axis, keepdim=True)),
-        ("the sum of all entries is repeated in all places", lambda t, axis: _plain(t).sum(axis, keepdim=True)),
+        ("the mean of all entries is repeated in all places", lambda t, axis: _float64(t).mean(axis, keepdim=True)),
+        ("the sum of all entries is repeated in all places", lambda t, axis: _float64(t).sum(axis, keepdim=True)),
     ]
     dims = min(expected.dim() for _, expected in pairs)
     for axis in (*range(dims), *range(-1, -1 - dims, -1)):
         if not any(expected.size(axis) > 1 for _, expected in pairs):
             continue
         for words, look in looks:
-            if _all_same((_plain(found), _plain(look(e, axis)).expand_as(found)) for found, e in pairs):
+            if _all_agree((_float64(found), _float64(look(e, axis)).expand_as(found)) for found, e in pairs):
                 return ONE_FOR_ALL, f"Along axis {axis} of {name}, {words}."
     return None
 
 
-def _moved_on(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _shifted(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a shift by one place along an axis; the vacated entry is arbitrary."""
-    if not _of_shape(pairs) or any(len(expected.unique()) < 4 for _, expected in pairs):
+    if not _same_shapes(pairs) or any(len(expected.unique()) < 4 for _, expected in pairs):
         return None
     for axis in range(-1, -1 - min(expected.dim() for _, expected in pairs), -1):
         if any(expected.size(axis) < 3 for _, expected in pairs):
             continue
         for late, words in ((1, "late"), (0, "early")):
-            if _all_same(
+            if _all_agree(
                 (f.narrow(axis, late, f.size(axis) - 1), e.narrow(axis, 1 - late, e.size(axis) - 1)) for f, e in pairs
             ):
                 return (
@@ -632,24 +637,24 @@ def _moved_on(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _cut_off(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if not _of_shape(pairs) or not all(f.is_floating_point() and f.isfinite().any() for f, _ in pairs):
+def _clamped(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if not _same_shapes(pairs) or not all(f.is_floating_point() and f.isfinite().any() for f, _ in pairs):
         return None
     for words, participle, low in (("below", "raised", True), ("above", "lowered", False)):
-        bounds = [_plain(found).nan_to_num(0.0, 0.0, 0.0) for found, _ in pairs]
+        bounds = [_float64(found).nan_to_num(0.0, 0.0, 0.0) for found, _ in pairs]
         bounds = [float(t.min() if low else t.max()) for t in bounds]
         if any(not math.isclose(bound, bounds[0], rel_tol=1e-5) for bound in bounds):
             continue
-        inside = [e[e > bounds[0]] if low else e[e < bounds[0]] for e in (_plain(e) for _, e in pairs)]
+        inside = [e[e > bounds[0]] if low else e[e < bounds[0]] for e in (_float64(e) for _, e in pairs)]
         if sum(len(numbers.unique()) for numbers in inside) < 3:
             continue
         limit = {"min": bounds[0]} if low else {"max": bounds[0]}
-        if _all_same((_plain(found), _plain(expected).clamp(**limit)) for found, expected in pairs):
+        if _all_agree((_float64(found), _float64(expected).clamp(**limit)) for found, expected in pairs):
             return CUT_OFF, f"Every number in {name} {words} {bounds[0]:.4g} is {participle} to this bound."
     return None
 
 
-def _rounds() -> list[tuple[str, Callable[[Tensor], Tensor]]]:
+def _rounding_functions() -> list[tuple[str, Callable[[Tensor], Tensor]]]:
     whole = [("to whole numbers", torch.round), ("down to whole numbers", torch.floor), ("towards 0", torch.trunc)]
     return whole + [
         (f"to {digits} decimal places", lambda t, digits=digits: torch.round(t, decimals=digits))
@@ -662,8 +667,8 @@ def _rounded(pairs: Pairs, name: str) -> tuple[str, str] | None:
         return None
     if max(len(found.unique()) for found, _ in pairs) < 3:
         return None
-    for words, function in _rounds():
-        if all(torch.allclose(_plain(f), function(_plain(e)), rtol=0, atol=1e-6) for f, e in pairs):
+    for words, function in _rounding_functions():
+        if all(torch.allclose(_float64(f), function(_float64(e)), rtol=0, atol=1e-6) for f, e in pairs):
             return ROUNDED, f"The numbers in {name} are the right numbers, rounded {words}."
     return None
 
@@ -689,9 +694,9 @@ _STEPS_ALONE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _step_too_many_or_missing(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise one extra or one missing step, such as a softmax."""
-    if not _of_shape(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
+    if not _same_shapes(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
         return None
     if any(expected.numel() < 3 for _, expected in pairs):
         return None
@@ -699,25 +704,25 @@ def _stepped(pairs: Pairs, name: str) -> tuple[str, str] | None:
     for axis in (-1, -2):
         if all(expected.dim() >= -axis for _, expected in pairs) and any(e.size(axis) > 1 for _, e in pairs):
             steps += [(words.format(axis), lambda t, f=f, axis=axis: f(t, axis)) for words, f in _STEPS.items()]
-    plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
+    plain = [(_float64(found), _float64(expected)) for found, expected in pairs]
     for words, step in steps:
-        if all(_informs(stepped := step(e)) and same(f, stepped) for f, e in plain):
+        if all(_has_distinct_numbers(stepped := step(e)) and same(f, stepped) for f, e in plain):
             return STEP_TOO_MANY, f"{name} is the right result after {words}, which is one step too many."
-        if all(_informs(e) and same(step(f), e) for f, e in plain):
+        if all(_has_distinct_numbers(e) and same(step(f), e) for f, e in plain):
             return STEP_MISSING, f"{name} lacks one step: {words}."
     return None
 
 
-def _informs(numbers: Tensor) -> bool:
+def _has_distinct_numbers(numbers: Tensor) -> bool:
     """Return whether there are enough different finite numbers to rule out agreement by chance."""
     return bool(numbers.isfinite().any()) and len(numbers[numbers.isfinite()].unique()) > 2
 
 
-def _row_by_row(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _factor_or_offset_of_rows(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a factor or an offset that differs between rows."""
-    if not _of_shape(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
+    if not _same_shapes(pairs) or not all(f.is_floating_point() and e.is_floating_point() for f, e in pairs):
         return None
-    plain = [(_plain(found), _plain(expected)) for found, expected in pairs]
+    plain = [(_float64(found), _float64(expected)) for found, expected in pairs]
     if any(e.size(-1) < 3 or not f.isfinite().all() or not e.isfinite().all() for f, e in plain):
         return None
     factors, offsets = [], []
@@ -748,7 +753,7 @@ def _row_by_row(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _wrong_number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise a right number of the wrong type."""
 
     def is_one(value: Any) -> bool:
@@ -772,7 +777,7 @@ def _number_type(pairs: Pairs, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _sequence(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _wrong_list(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise lists of another type, length or order."""
     if not all(isinstance(e, list) and isinstance(f, list | tuple | range | set | Tensor) for f, e in pairs):
         return None
@@ -812,7 +817,7 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
     if pairs and isinstance(pairs[0][1], tuple):
         if not all(isinstance(f, tuple | list) and len(f) == len(e) == len(names) for f, e in pairs):
             return None
-        wrong = [place for place in range(len(names)) if not _all_same((f[place], e[place]) for f, e in pairs)]
+        wrong = [place for place in range(len(names)) if not _all_agree((f[place], e[place]) for f, e in pairs)]
         if len(wrong) != 1:
             return None
         at = [((f[wrong[0]], e[wrong[0]]), more) for (f, e), more in zip(pairs, inputs, strict=True)]
@@ -820,7 +825,7 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
         pairs, inputs, names = [pair for pair, _ in at], [more for _, more in at], (names[wrong[0]],)
     if not all(isinstance(t, Tensor) and t.is_floating_point() and t.dim() for pair in pairs for t in pair):
         return None
-    if not _of_shape(pairs) or not all(_informs(_plain(expected)) for _, expected in pairs):
+    if not _same_shapes(pairs) or not all(_has_distinct_numbers(_float64(expected)) for _, expected in pairs):
         return None
     name = names[0] if len(names) == 1 else "the result"
     for other in inputs[0]:
@@ -830,13 +835,13 @@ def by_input(pairs: Pairs, inputs: Sequence[dict[str, Any]], names: tuple[str, .
         if all(t.shape == f.shape and same(f, t) for t, (f, _) in zip(tensors, pairs, strict=True)):
             return INPUT_RETURNED, f"{name} contains the numbers of `{other}`."
         try:
-            triples = [(_plain(f), _plain(e), _plain(t)) for t, (f, e) in zip(tensors, pairs, strict=True)]
+            triples = [(_float64(f), _float64(e), _float64(t)) for t, (f, e) in zip(tensors, pairs, strict=True)]
             for words, change in (
                 ("plus", lambda e, t: e + t),
                 ("minus", lambda e, t: e - t),
                 ("times", lambda e, t: e * t),
             ):
-                if all(_informs(f) and same(f, change(e, t)) for f, e, t in triples):
+                if all(_has_distinct_numbers(f) and same(f, change(e, t)) for f, e, t in triples):
                     return INPUT_ADDED, f"{name} is the right result {words} `{other}`."
         except RuntimeError:  # sizes that do not go together
             continue
@@ -859,13 +864,12 @@ def mostly_right(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | None
         summary = [f"{' and '.join(right)} right, {' and '.join(wrong)} not."] if right else []
         return facts[0][0], " ".join([*summary, *dict.fromkeys(says for _, says in facts)])
     name = names[0] if len(names) == 1 else "the result"
-    if fact := _one_way(pairs, name) or _few_digits(pairs, name) or _one_for_all(pairs, name):
-        return fact
-    return _where_right(pairs, name)
+    facts = (_wrong_in_one_direction, _right_to_few_digits, _one_entry_for_all, _where_right)
+    return next((fact for look in facts if (fact := look(pairs, name))), None)
 
 
-def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
-    if not pairs or not all(isinstance(e, Tensor) and e.is_floating_point() for _, e in pairs) or not _all_same(pairs):
+def _right_to_few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
+    if not pairs or not all(isinstance(e, Tensor) and e.is_floating_point() for _, e in pairs) or not _all_agree(pairs):
         return None
     return (
         FEW_DIGITS,
@@ -874,24 +878,24 @@ def _few_digits(pairs: Pairs, name: str) -> tuple[str, str] | None:
     )
 
 
-def _one_way(pairs: Pairs, name: str) -> tuple[str, str] | None:
+def _wrong_in_one_direction(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Recognise truth values that are wrong in one direction only."""
     tensors = all(isinstance(t, Tensor) and t.dtype == torch.bool for pair in pairs for t in pair)
-    if not pairs or not tensors or not _of_shape(pairs):
+    if not pairs or not tensors or not _same_shapes(pairs):
         return None
     pairs = [(found.cpu(), expected.cpu()) for found, expected in pairs]
     for mistake, truth in ((TRUE_TOO_OFTEN, False), (TRUE_TOO_RARELY, True)):
         if any((found == truth).any() for found, _ in pairs) and all(
             bool((found[found != expected] != truth).all()) for found, expected in pairs
         ):
-            places = _cells([found != expected for found, expected in pairs])
+            places = _cells_text([found != expected for found, expected in pairs])
             if truth:
                 return mistake, f"Every True in {name} is right, but some places that should be True are False{places}."
             return mistake, f"Every False in {name} is right, but some places that should be False are True{places}."
     return None
 
 
-def _cells(wrong: list[Tensor]) -> str:
+def _cells_text(wrong: list[Tensor]) -> str:
     """Describe the positions of the wrong True and False values; return an empty string if there is no pattern."""
     if any(table.dim() < 2 for table in wrong):
         return ""
@@ -917,7 +921,7 @@ def _where_right(pairs: Pairs, name: str) -> tuple[str, str] | None:
     """Find an axis whose first or last entry alone is right or wrong, or wrong entries that are all NaN or all 0."""
     if not pairs or not all(isinstance(f, Tensor) and isinstance(e, Tensor) and f.shape == e.shape for f, e in pairs):
         return None
-    close = [torch.isclose(_plain(f), _plain(e), rtol=1e-3, atol=1e-5, equal_nan=True) for f, e in pairs]
+    close = [torch.isclose(_float64(f), _float64(e), rtol=1e-3, atol=1e-5, equal_nan=True) for f, e in pairs]
     if any(right.all() for right in close):
         return None
     if all(
@@ -926,7 +930,8 @@ def _where_right(pairs: Pairs, name: str) -> tuple[str, str] | None:
     ):
         return NAN_IN_PLACES, f"{name} is right except for the places that are NaN."
     if all(
-        bool((right | (_plain(f) == 0)).all()) and bool(right.any()) for right, (f, _) in zip(close, pairs, strict=True)
+        bool((right | (_float64(f) == 0)).all()) and bool(right.any())
+        for right, (f, _) in zip(close, pairs, strict=True)
     ):
         return ZERO_IN_PLACES, f"{name} is right except for some places that are 0."
     dims = min(right.dim() for right in close)
