@@ -28,11 +28,11 @@ class Place(NamedTuple):
     """What stands in some files, with the address (owner/name) and without one."""
 
     files: str
-    known: str
-    unknown: str
+    with_address: str
+    without_address: str
 
     def form(self, address: str) -> str:
-        return self.known.replace("OWNER/NAME", address) if address else self.unknown
+        return self.with_address.replace("OWNER/NAME", address) if address else self.without_address
 
 
 CHAPTER = "main/notebooks/02_simple_self_attention.ipynb"

@@ -87,8 +87,8 @@ LYING = {
 }
 
 
-def spot(g: Draw, found: Entry) -> tuple[Words, Words]:
-    ja, en = g.put(found)
+def spot(g: Draw, entry: Entry) -> tuple[Words, Words]:
+    ja, en = g.put(entry)
     link = en[0][1] if len(ja) == 1 else ja[-1][1]  # 公園 に: in the park
     return [*ja, ("に", link)], en
 
@@ -98,26 +98,26 @@ def lying(g: Draw):
     if g.chance(0.4):
         pet = g.pick(PETS)
         noun = Noun(pet[1], pet[0], pet[1], pet[2], "a", pet[3], ())
-        where, found = g.pick(SPOTS["low"])
-        return noun, where, found, True
+        where, entry = g.pick(SPOTS["low"])
+        return noun, where, entry, True
     kind = g.pick(["top", "food"])
     noun = NOUNS[g.pick(LYING[kind])]
-    where, found = g.pick(SPOTS[kind])
+    where, entry = g.pick(SPOTS[kind])
     if noun.key == "umbrella":
-        where, found = SPOTS["top"][3]
+        where, entry = SPOTS["top"][3]
     elif noun.key in ("meat", "fish", "milk"):
-        where, found = SPOTS["food"][0]
+        where, entry = SPOTS["food"][0]
     elif noun.key == "water":
-        where, found = g.pick(SPOTS["food"][:2])
-    return noun._replace(article=noun.article and "a"), where, found, False
+        where, entry = g.pick(SPOTS["food"][:2])
+    return noun._replace(article=noun.article and "a"), where, entry, False
 
 
 @construction(4)
 def there_is(g: Draw) -> Sentence:
     """There is a cat under the desk: 机 の 下 に 猫 が います."""
-    noun, where, found, alive = lying(g)
+    noun, where, entry, alive = lying(g)
     g.combinations.append((noun.key, "ある", where))
-    place = spot(g, found)
+    place = spot(g, entry)
     verb = "い" if alive else "あり"
     if noun.many and noun.counter and g.chance(0.4):
         number_ja, number_en = g.pick(NUMBERS[:2] if noun.key in FEW else NUMBERS)
@@ -200,7 +200,7 @@ def it_is_there(g: Draw) -> Sentence:
         where = at(g, place)
         where = ([*where[0][:-1], ("に", where[0][-1][1])], where[1])
     else:
-        noun, where_key, found, alive = lying(g)
+        noun, where_key, entry, alive = lying(g)
         key, what, now, was, verb = (
             noun.key,
             item(g, noun, "the"),
@@ -208,7 +208,7 @@ def it_is_there(g: Draw) -> Sentence:
             "was",
             "い" if alive else "あり",
         )
-        where = spot(g, found)
+        where = spot(g, entry)
     g.combinations.append((key, "ある", "どこ" if kind == "where" else where_key))
     if kind == "where":
         return say(

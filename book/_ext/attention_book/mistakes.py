@@ -87,33 +87,33 @@ class Exercise:
     @property
     def mistakes(self) -> dict[str, str]:
         """What the check says, by the name of the mistake."""
-        known = getattr(check, self.name).mistakes
-        symptoms = {name: "" if m.answer or m.sign else f"{GENERIC_MISTAKES[name]} " for name, m in known.items()}
-        return {name: symptoms[name] + mistake.says for name, mistake in known.items()}
+        own = getattr(check, self.name).mistakes
+        symptoms = {name: "" if m.answer or m.sign else f"{GENERIC_MISTAKES[name]} " for name, m in own.items()}
+        return {name: symptoms[name] + mistake.says for name, mistake in own.items()}
 
 
 @cache
 def exercises() -> list[Exercise]:
     """The exercises of all chapters that have a check, in order."""
-    found = []
+    listed = []
     for chapter in reading_time.chapters():
         match = None
         for cell in json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]:
             for _, title in reading_time.headings(cell):
                 match = EXERCISE.fullmatch(title)
-            if match and cell["cell_type"] == "code" and (called := CHECK.search(reading_time.source(cell))):
-                found.append(Exercise(int(match[1]), int(match[2]), match[3], match[0], called[1]))
-    return found
+            if match and cell["cell_type"] == "code" and (check_line := CHECK.search(reading_time.source(cell))):
+                listed.append(Exercise(int(match[1]), int(match[2]), match[3], match[0], check_line[1]))
+    return listed
 
 
 @cache
 def titles() -> dict[str, str]:
     """The title of each section, by its number."""
-    found = {}
+    titled = {}
     for chapter in reading_time.chapters():
         for cell in json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]:
-            found |= dict(match.groups() for _, title in reading_time.headings(cell) if (match := TITLE.match(title)))
-    return found
+            titled |= dict(match.groups() for _, title in reading_time.headings(cell) if (match := TITLE.match(title)))
+    return titled
 
 
 def count() -> tuple[int, int]:
@@ -124,25 +124,25 @@ def count() -> tuple[int, int]:
 def pages() -> dict[str, str]:
     """The index and the page of each chapter, by the names of their files."""
     mistakes, number = count()
-    rows, written = ["| chapter | exercises | mistakes they know |", "|---|---|---|"], {}
+    rows, texts = ["| chapter | exercises | mistakes they know |", "|---|---|---|"], {}
     for chapter in reading_time.chapters():
         own = [exercise for exercise in exercises() if exercise.chapter == chapter.number]
         name, title = f"mistakes_{chapter.number:02d}.md", f"{chapter.number} · {chapter.title}"
         rows.append(f"| [{title}]({name}) | {len(own)} | {sum(len(exercise.mistakes) for exercise in own)} |")
         listed = "\n\n".join(section(exercise, chapter.path) for exercise in own)
-        written[name] = CHAPTER.format(number=chapter.number, title=title, file=chapter.path.name, exercises=listed)
+        texts[name] = CHAPTER.format(number=chapter.number, title=title, file=chapter.path.name, exercises=listed)
     index = INDEX.format(mistakes=mistakes, exercises=number, chapters="\n".join(rows), least=LEAST, table=table())
-    return {"mistakes.md": index, **written}
+    return {"mistakes.md": index, **texts}
 
 
 def section(exercise: Exercise, notebook: Path) -> str:
     """The mistakes of one exercise."""
     address = f"../notebooks/{notebook.stem}.html#{make_id(exercise.heading)}"
     lines = []
-    for place, known in by_section(exercise.mistakes).items():
+    for place, group in by_section(exercise.mistakes).items():
         title = titles().get(place.removeprefix("Section "))
         lines += ["", "{.mistakes-section}", f"{place} · {title}" if title else place, ""]
-        lines += [f"- *{name}*: {escape(says)}" for name, says in known.items()]
+        lines += [f"- *{name}*: {escape(says)}" for name, says in group.items()]
     if code := wrong_code(exercise):
         listed = [f"- *{name}*: {' or '.join(f'`` {wrong} ``' for wrong in ways)}" for name, ways in code.items()]
         summary = "<details><summary>Show the wrong code (it hints at the solution)</summary>"
@@ -166,7 +166,7 @@ def by_section(mistakes: dict[str, str]) -> dict[str, dict[str, str]]:
     groups = {f"Section {chapter}.{number}": {} for chapter, number in ordered} | {OTHERS: {}}
     for name, says in mistakes.items():
         groups[f"Section {places[name][1]}.{places[name][2]}" if places[name] else OTHERS][name] = says
-    return {place: known for place, known in groups.items() if known}
+    return {place: group for place, group in groups.items() if group}
 
 
 def wrong_code(exercise: Exercise) -> dict[str, list[str]]:
@@ -182,12 +182,12 @@ def wrong_code(exercise: Exercise) -> dict[str, list[str]]:
 
 def table() -> str:
     """One row for each mistake that several exercises know; those that most know first."""
-    known = defaultdict(list)
+    places = defaultdict(list)
     for exercise in exercises():
         for mistake in exercise.mistakes:
-            known[mistake].append(f"[{exercise.chapter}.{exercise.number}](#{exercise.label})")
-    often = sorted((m for m in known if len(known[m]) >= LEAST), key=lambda mistake: (-len(known[mistake]), mistake))
-    return "\n".join(["| mistake | exercises |", "|---|---|", *(f"| {m} | {', '.join(known[m])} |" for m in often)])
+            places[mistake].append(f"[{exercise.chapter}.{exercise.number}](#{exercise.label})")
+    often = sorted((m for m in places if len(places[m]) >= LEAST), key=lambda mistake: (-len(places[mistake]), mistake))
+    return "\n".join(["| mistake | exercises |", "|---|---|", *(f"| {m} | {', '.join(places[m])} |" for m in often)])
 
 
 def escape(sentence: str) -> str:
