@@ -3,7 +3,6 @@
 Nothing of it is stored twice: the weights are copied when the book is built, and so are the rules of spelling.
 """
 
-import inspect
 import json
 import re
 import warnings
@@ -15,8 +14,8 @@ from sphinx.application import Sphinx
 
 from attn_course.data import text
 from attn_course.data.subwords import Subwords
-from attn_course.nn.transformer import Transformer
 from attn_course.plots import attention_view
+from attn_course.training.build_model import make_model
 from attn_course.training.run_dir import BEST, SETTINGS, SRC_SUBWORDS, TGT_SUBWORDS
 from attn_course.training.settings import Settings
 from attn_course.translation import copy_numbers, source_text, translator
@@ -52,7 +51,7 @@ def files() -> dict[str, bytes]:
             "numDecoderLayers": settings.num_decoder_layers,
         },
         "beam": {"size": BEAM, "patience": translator.PATIENCE, "lengthReward": translator.LENGTH_REWARD},
-        "maxLen": inspect.signature(Transformer).parameters["max_len"].default,
+        "maxLen": make_model(settings, len(src), len(tgt)).max_len,
         "longest": settings.max_pieces,
         "weights": (translator.BUNDLED / BEST).stat().st_size,
         "spelling": {
