@@ -34,19 +34,19 @@ _CHAPTERS = {
     23: "cuts_squares deletion_curve from_patches resize_table",
     24: "attend_with_sinks course_mask stable_quiet tells_quiet",
 }
-_HOME = {
+MODULE_OF = {
     name: f"attn_course.exercises.chapter_{chapter:02d}"
     for chapter, names in _CHAPTERS.items()
     for name in names.split()
 }
 
-__all__ = sorted(_HOME)
+__all__ = sorted(MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

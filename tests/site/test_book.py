@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import re
-import sys
 from collections import Counter
 from functools import cache
 from html.parser import HTMLParser
@@ -23,11 +22,9 @@ import pytest
 import yaml
 from nbformat import NotebookNode
 from read_chapters import FENCED, NOTEBOOKS, ROOT, code_cells, exercises, headings, imports, markdown_cells, run
+from set_repository_url import listed_by_git
 
 import attn_course
-
-sys.path.insert(0, str(ROOT / "scripts"))
-from set_repository_url import listed_by_git
 
 CHAPTERS = [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
 PAGES = [

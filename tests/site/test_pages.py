@@ -7,7 +7,6 @@ import json
 import os
 import random
 import re
-import sys
 import threading
 import zipfile
 from contextlib import contextmanager
@@ -17,12 +16,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-from read_chapters import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
 import page_weight
+import pytest
 from browser import find_browser
+from read_chapters import ROOT
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
 playwright_api = pytest.importorskip("playwright.sync_api")

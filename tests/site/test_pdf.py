@@ -2,16 +2,13 @@
 
 import json
 import re
-import sys
 
+import browser
+import pdf
 import pytest
 from pypdf import PdfReader
 from read_chapters import NOTEBOOKS, ROOT
 from test_pages import CHROMIUM, HTML, NO_CHROMIUM, NOT_BUILT
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import browser
-import pdf
 
 CHAPTER = "03"
 

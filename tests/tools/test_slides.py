@@ -1,13 +1,9 @@
 """Slides: one for each chapter, made of the notebooks' own cells, in a file that needs nothing else."""
 
 import re
-import sys
 
 import nbformat
 import pytest
-from read_chapters import ROOT
-
-sys.path.append(str(ROOT / "scripts"))
 import slides
 
 from notebooks import Failure

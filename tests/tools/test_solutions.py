@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 from read_chapters import ROOT
 
-sys.path.insert(0, str(ROOT / "scripts"))
 spec = importlib.util.spec_from_file_location("solutions", ROOT / "scripts" / "solutions.py")
 script = importlib.util.module_from_spec(spec)
 sys.modules["solutions"] = script

@@ -29,7 +29,7 @@ class Cell:
 
 def chapter_of(name: str) -> int:
     """Return the number of the chapter that has an exercise."""
-    return int(check._HOME[name][-2:])
+    return int(check.MODULE_OF[name][-2:])
 
 
 def read_notebook(path: Path) -> list[Cell]:
@@ -78,9 +78,12 @@ def place_exercises(cells: list[Cell], requested: list[str]) -> tuple[list[Cell]
         The cells with the names, and all exercises to grade, in the order of the notebook; those that it does not
         mention come last.
     """
-    last = {name: cell.number for cell in cells for name in _CALL.findall(cell.source) if name in check._HOME}
+    last = {name: cell.number for cell in cells for name in _CALL.findall(cell.source) if name in check.MODULE_OF}
     chapters = {chapter_of(name) for name in last}
-    graded = requested or [*last, *(name for name in check._HOME if chapter_of(name) in chapters and name not in last)]
+    graded = requested or [
+        *last,
+        *(name for name in check.MODULE_OF if chapter_of(name) in chapters and name not in last),
+    ]
     graded = sorted(dict.fromkeys(graded), key=lambda name: last.get(name, float("inf")))
     placed = [
         Cell(cell.number, cell.source, tuple(name for name in graded if last.get(name) == cell.number))

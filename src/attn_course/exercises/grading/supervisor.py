@@ -86,7 +86,7 @@ class Supervisor:
         self.progress = Progress()
         self.exercises: dict[str, Exercise] = {}
         for name in graded:
-            exercise: Exercise = getattr(import_module(check._HOME[name]), name)
+            exercise: Exercise = getattr(import_module(check.MODULE_OF[name]), name)
             seeds = tuple(1000 * seed + i for i in range(len(exercise.seeds)))
             self.exercises[name] = replace(exercise, seeds=seeds)
             with contextlib.redirect_stdout(io.StringIO()):  # it keeps the expected results
