@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from attn_course import SelfAttention, make_causal_mask, plots
-from attn_course.plots.svg import NORMAL, SMALL, WIDTH, Canvas, Drawing
-from attn_course.plots.text import width_of
+from attn_course.plots.svg import NORMAL, Canvas, Drawing
 from attn_course.translation.translator import Translator
 
 FOLDER = Path(__file__).parent
@@ -22,7 +21,6 @@ ROUTES = (
     ("Inference in one evening", (14, 15, 16, 18), (5, 6, 9)),
 )
 CHAPTERS = range(1, 25)
-LEAST = 0.2  # smaller weights have no line in the picture of the start page
 PARTS = (
     ("I · first principles", 1, 7),
     ("II · translating", 8, 13),
@@ -86,30 +84,10 @@ def translated() -> Drawing:
     ids = translator.translate([sentence])[0].ids
     japanese, english = translator.src_pieces(sentence)[:-1], translator.tgt_pieces(ids)[:-1]
     weights = translator.attend(sentence, ids).cross[-1].mean(dim=0).tolist()  # (T + 1, S + 1), with the ends
-    sheet = Canvas(172)
-
-    def boxes(tokens: list[str]) -> list[tuple[float, float]]:
-        """Left edge and width of boxes as wide as their tokens."""
-        gap = 4.0
-        widths = [SMALL * width_of(token) / 2 + 7 for token in tokens]
-        scale = (WIDTH - 16 - gap * (len(tokens) - 1)) / sum(widths)
-        lefts = [8 + sum(widths[:i]) * scale + gap * i for i in range(len(tokens))]
-        return [(x, width * scale) for x, width in zip(lefts, widths, strict=True)]
-
-    above, below = boxes(japanese), boxes(english)
-    for token, (x, width) in zip(japanese, above, strict=True):
-        sheet.labelled(x, 22, width, 28, "key", token)
-    said = []
-    for token, (x, width), row in zip(english, below, weights[:-1], strict=True):
-        sheet.parts.append("<g>")  # custom.css: a pointer on it makes the other lines pale
-        links = [(s, round(weight, 1)) for s, weight in enumerate(row[:-1]) if weight >= LEAST]
-        for s, weight in links:
-            to = above[s][0] + above[s][1] / 2
-            sheet.line((x + width / 2, 121), (to, 51), kind="flow", width=6 * weight)
-        sheet.labelled(x, 122, width, 28, "query", token)
-        sheet.parts.append("</g>")
-        said.append(f"{token} attends to {', '.join(f'{japanese[s]} with {weight}' for s, weight in links)}")
-    return sheet.finish("What the translator wrote, and what each token attends to", said)
+    weights = [row[:-1] for row in weights[:-1]]
+    return plots.word_links(
+        japanese, english, weights, title="What the translator wrote, and what each token attends to"
+    )
 
 
 def drawings() -> dict[str, Drawing]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 CSS = (ROOT / "book" / "_static" / "custom.css").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["Your", "journey", "starts", "with", "one", "step"]
-STAGES = ["positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights", "heads"]
+STAGES = ["batches", "decoding", "tiles"]
 
 
 def random(*sizes: int) -> torch.Tensor:
@@ -78,6 +78,17 @@ DRAWINGS = {
     **{f"ring, {step}": plots.ring(step) for step in (0, 3)},
     "divided cache": plots.divided_cache(),
     "latent cache": plots.latent_cache(),
+    "shapes": plots.attention_shapes(),
+    "shapes of a batch": plots.attention_shapes(batch=3),
+    "position methods": plots.position_methods(),
+    "training loop": plots.training_loop(),
+    "training loop with sections": plots.training_loop(
+        dict.fromkeys(["batch", "model", "loss", "gradient", "step", "score"], "12.34")
+    ),
+    "token columns": plots.token_columns(
+        {"src": (["猫", "mitochondria"], [3, 51234]), "tgt_in": (["<s>"], [1]), "tgt_out": (["<pad>"], [0])}
+    ),
+    "word links": plots.word_links(["neko", "ga", "iru"], ["a", "cat"], [[0.0, 0.1, 0.1], [0.8, 0.2, 0.0]]),
     "picture": plots.picture_as_tokens(random(8, 8).sigmoid(), size=2),
     "small picture": plots.picture_as_tokens(random(2, 6).sigmoid(), size=2),
 }
@@ -353,8 +364,16 @@ def test_a_picture_has_a_token_for_each_patch_and_one_more():
         (lambda: plots.picture_as_tokens(random(8, 8), 1), "size (1) makes 64 patches; at most 16 can be drawn"),
         (
             lambda: plots.transformer("memory"),
-            "lit ('memory') must be one of 'positions', 'batches', 'mask', 'loss', 'decoding', 'softmax', 'cache', "
-            "'tiles', 'weights', 'heads', or None for the whole Transformer",
+            "lit ('memory') must be one of 'batches', 'decoding', 'tiles', or None for the whole Transformer",
+        ),
+        (
+            lambda: plots.token_columns({"src": (["a", "cat"], [5])}),
+            "'src' has 2 tokens and 1 ids; each token needs one id",
+        ),
+        (lambda: plots.training_loop({"data": "10"}), "sections ['data'] must be among ['batch', 'model', 'loss',"),
+        (
+            lambda: plots.word_links(["neko"], ["a", "cat"], [[0.5, 0.5]]),
+            "weights of shape (1, 2) must have the shape (2, 1): one row for each target token",
         ),
         (lambda: plots.induction(["A", "B"], behind="B"), "tokens (A, B) must be 3 to 5 single letters to be drawn"),
         (

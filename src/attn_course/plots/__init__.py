@@ -9,6 +9,7 @@ from attn_course.plots.attention_view import AttentionView, attention_view
 from attn_course.plots.charts import bars, curves
 from attn_course.plots.colours import COLORS
 from attn_course.plots.diagrams import (
+    attention_shapes,
     attention_steps,
     decoder_block,
     divided_cache,
@@ -19,13 +20,17 @@ from attn_course.plots.diagrams import (
     norm_orders,
     output_norms,
     picture_as_tokens,
+    position_methods,
     query_axis,
     ring,
     split_heads,
+    token_columns,
+    training_loop,
     transformer,
     two_layers,
     vocabulary,
     who_sees_whom,
+    word_links,
 )
 from attn_course.plots.figure import Picture, subplots
 from attn_course.plots.heatmaps import head_grid, heatmap, masks
@@ -38,6 +43,7 @@ __all__ = [
     "AttentionView",
     "Drawing",
     "Picture",
+    "attention_shapes",
     "attention_steps",
     "attention_view",
     "bars",
@@ -56,13 +62,17 @@ __all__ = [
     "norm_orders",
     "output_norms",
     "picture_as_tokens",
+    "position_methods",
     "query_axis",
     "real_heads",
     "ring",
     "split_heads",
     "subplots",
+    "token_columns",
+    "training_loop",
     "transformer",
     "two_layers",
     "vocabulary",
     "who_sees_whom",
+    "word_links",
 ]

@@ -5,13 +5,13 @@ explains the colours and shapes.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attn_course.plots.svg import HEADS, NORMAL, WIDTH, Canvas, Drawing, shape, short
+from attn_course.plots.svg import HEADS, NORMAL, SMALL, WIDTH, Canvas, Drawing, shape, short
 from attn_course.plots.text import as_mask, as_numbers, as_rows, as_tokens, fixed, on_one_line, width_of
 
 
@@ -670,22 +670,12 @@ def two_layers() -> Drawing:
 # The parts of the Transformer that a chapter can light: what is lit, and what is said below the drawing.
 _ATTENTIONS = ("encoder's self-attention", "decoder's self-attention", "cross-attention")
 _STAGES = {
-    "positions": (("positions",), "each token is given its place, before the first layer"),
     "batches": (
         ("src", "tgt"),
         "sentences become rows of ids, the short ones padded",
     ),
-    "mask": (_ATTENTIONS[1:2], "the decoder's mask hides the words still to come"),
-    "loss": (("logits", "loss", "target"), "the logits are measured against the target shifted by one"),
     "decoding": (("logits", "tgt"), "what is written is read in the next step"),
-    "softmax": (_ATTENTIONS, "one softmax in each of the three attentions"),
-    "cache": (_ATTENTIONS[1:2], "old keys and values are kept, not computed again"),
     "tiles": (_ATTENTIONS[:1], "attention in tiles: the whole table is never stored"),
-    "weights": (
-        ("embedding", *_ATTENTIONS, "feed-forward", "output projection"),
-        "each matrix gets its numbers from a file",
-    ),
-    "heads": (_ATTENTIONS[:2], "which head does what, and what breaks without it"),
 }
 
 
@@ -693,16 +683,15 @@ def transformer(lit: str | None = None) -> Drawing:
     """Draw the Transformer, or a small version with one part highlighted.
 
     Args:
-        lit: "positions", "batches", "mask", "loss", "decoding", "softmax", "cache", "tiles", "weights" or "heads".
-            The whole figure, with norms and shapes, when not given.
+        lit: "batches", "decoding" or "tiles". The whole figure, with norms and shapes, when not given.
 
     Raises:
         ValueError: if there is no such part.
 
     Example:
-        >>> transformer("positions")
-        The Transformer, one layer of each; lit: positions
-        each token is given its place, before the first layer
+        >>> transformer("batches")
+        The Transformer, one layer of each; lit: src, tgt
+        sentences become rows of ids, the short ones padded
     """
     if lit is None:
         return _whole_transformer()
@@ -832,13 +821,12 @@ def _small_transformer(lit: str) -> Drawing:
         sheet.arrow((near, top + 53), (stream + 10 * step, top + 53))
         sheet.plus(stream, top + 53)
 
-    softmax = "softmax" if lit == "softmax" else ""
     own, masked, cross = _ATTENTIONS
-    sublayer(_ENCODER, rows[0], "weights", own, softmax or "self-attention")
+    sublayer(_ENCODER, rows[0], "weights", own, "self-attention")
     sublayer(_ENCODER, rows[1], "operation", "feed-forward", "feed-forward")
     part(10, rows[2], 74, 26, "vector", "memory")
-    sublayer(_DECODER, rows[0], "weights", masked, softmax or "self-attention")
-    sublayer(_DECODER, rows[1], "weights", cross, softmax or "cross-attention")
+    sublayer(_DECODER, rows[0], "weights", masked, "self-attention")
+    sublayer(_DECODER, rows[1], "weights", cross, "cross-attention")
     sublayer(_DECODER, rows[2], "operation", "feed-forward", "feed-forward")
     sheet.line((84, rows[2] + 13), (220, rows[2] + 13), (220, rows[1] + 11.5), kind="pale", width=5)
     sheet.arrow((220, rows[1] + 14), (254, rows[1] + 14))
@@ -855,13 +843,6 @@ def _small_transformer(lit: str) -> Drawing:
         filled = np.arange(5) < np.array([[5], [3], [4]])
         sheet.cells(filled, 130, top + 10, (8, 8))
         sheet.cells(filled[::-1], 222, top + 10, (8, 8))
-    elif lit == "mask":
-        sheet.cells(np.tri(4, dtype=bool), 206, rows[0] - 2, (8, 8))
-        sheet.line((238, rows[0] + 14), (254, rows[0] + 14))
-    elif lit == "cache":
-        for x, kind in ((196, "key"), (220, "value")):
-            sheet.table(x, rows[0] - 1, 3, 2, kind, cell=(10, 10))
-        sheet.arrow((240, rows[0] + 14), (254, rows[0] + 14))
     elif lit == "tiles":
         sheet.line((186, rows[0] + 14), (200, rows[0] + 14))
         sheet.table(200, rows[0] - 6, 4, 4, "weights", cell=(10, 10))
@@ -929,6 +910,261 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
             f"layer 2, induction: {tokens[-1]} looks at {behind} after {tokens[-1]}, so {behind} is next",
         ],
     )
+
+
+def word_links(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: Tensor | ArrayLike,
+    *,
+    title: str = "What each token attends to",
+) -> Drawing:
+    """Draw two sentences with a line from each target token to the source tokens that it attends to.
+
+    Args:
+        source: S tokens, above.
+        target: T tokens, below.
+        weights: (T, S); a line is as thick as its weight, rounded to a tenth. Weights below 0.2 have no line.
+        title: what the drawing shows.
+
+    Raises:
+        ValueError: if the weights don't match the tokens.
+
+    Example:
+        >>> word_links(["neko", "da"], ["a", "cat"], [[0.1, 0.0], [0.9, 0.1]])
+        What each token attends to
+        cat attends to neko with 0.9
+    """
+    shares = as_numbers(weights)
+    if shares.shape != (len(target), len(source)):
+        raise ValueError(
+            f"weights of shape {shares.shape} must have the shape {(len(target), len(source))}: one row for each "
+            "target token and one column for each source token"
+        )
+    source, target = on_one_line(source), on_one_line(target)
+    sheet = Canvas(172)
+
+    def boxes(tokens: Sequence[str]) -> list[tuple[float, float]]:
+        """Left edge and width of boxes as wide as their tokens."""
+        gap = 4.0
+        widths = [SMALL * width_of(token) / 2 + 7 for token in tokens]
+        scale = min((WIDTH - 16 - gap * (len(tokens) - 1)) / sum(widths), 2.5)
+        first = (WIDTH - scale * sum(widths) - gap * (len(tokens) - 1)) / 2
+        lefts = [first + sum(widths[:i]) * scale + gap * i for i in range(len(tokens))]
+        return [(x, width * scale) for x, width in zip(lefts, widths, strict=True)]
+
+    above, below = boxes(source), boxes(target)
+    for token, (x, width) in zip(source, above, strict=True):
+        sheet.labelled(x, 22, width, 28, "key", token)
+    said = []
+    for token, (x, width), row in zip(target, below, shares.tolist(), strict=True):
+        sheet.parts.append("<g>")  # custom.css: a pointer on it makes the other lines pale
+        links = [(s, round(weight, 1)) for s, weight in enumerate(row) if weight >= 0.2]
+        for s, weight in links:
+            to = above[s][0] + above[s][1] / 2
+            sheet.line((x + width / 2, 121), (to, 51), kind="flow", width=6 * weight)
+        sheet.labelled(x, 122, width, 28, "query", token)
+        sheet.parts.append("</g>")
+        if links:
+            listed = ", ".join(f"{source[s]} with {weight}" for s, weight in links)
+            said.append(f"{token} attends to {listed}")
+    return sheet.finish(title, said)
+
+
+def attention_shapes(batch: int | None = None) -> Drawing:
+    """Draw the matrices of attention as blocks: equal letters are sides of equal length.
+
+    Args:
+        batch: number of sequences, drawn as a stack of so many cards; a single one when not given.
+
+    Example:
+        >>> attention_shapes()
+        The matrices of attention and their shapes
+        q (T, D) times k.mT (D, S), divided by √D, softmax: weights (T, S)
+        weights (T, S) times v (S, Dv): out (T, Dv)
+    """
+    sides = {"T": 44, "S": 84, "D": 62, "Dv": 100}
+    blocks = {  # left and top
+        "q": ("query", "T", "D", 24, 148),
+        "k.mT": ("key", "D", "S", 178, 48),
+        "weights": ("weights", "T", "S", 178, 148),
+        "v": ("value", "S", "Dv", 326, 26),
+        "out": ("context", "T", "Dv", 326, 148),
+    }
+    sheet = Canvas(222)
+    for name, (kind, rows, columns, x, y) in blocks.items():
+        wide, high = sides[columns], sides[rows]
+        for card in range((batch or 1) - 1, 0, -1):
+            sheet.box(x + 4 * card, y - 4 * card, wide, high, kind, corner=2)
+        sheet.labelled(x, y, wide, high, kind, name, corner=2)
+        low = y + high / 2 if name in ("q", "k.mT", "v") else y + 33  # below the arrow
+        sheet.text(x - 10, low, rows, bold=rows in "DS")
+        sheet.text(x + wide / 2, y + high + 12, columns, bold=columns in "DS")
+    for start, end, above, below in ((98, 178, "@ k.mT", "softmax"), (274, 326, "@ v", "")):
+        sheet.arrow((start, 164), (end, 164))
+        middle = start + (32 if below else 22)
+        sheet.text(middle, 150, above)
+        if below:
+            sheet.text(middle, 178, below)
+
+    def of(name: str) -> str:
+        axes = [*(["B"] if batch else []), *blocks[name][1:3]]
+        return f"{name} ({', '.join(axes)})"
+
+    return sheet.finish(
+        "The matrices of attention and their shapes",
+        [
+            f"{of('q')} times {of('k.mT')}, divided by √D, softmax: {of('weights')}",
+            f"{of('weights')} times {of('v')}: {of('out')}",
+        ],
+    )
+
+
+def position_methods() -> Drawing:
+    """Draw what tells attention the positions: rows that are added, turns of queries and keys, and a bias.
+
+    Example:
+        >>> print(position_methods().text.splitlines()[1])
+        sinusoidal, learned: each position has a row, which is added to the token
+    """
+    sheet = Canvas(190)
+    size, cell, top = 8, 13, 42
+    place = np.arange(size)
+    middles = 78, 220, 362
+    ways = "a row is added", "a rotation", "a bias"
+    names = "sinusoidal, learned", "RoPE", "ALiBi"
+    for x, way, name in zip(middles, ways, names, strict=True):
+        sheet.text(x, 20, way, bold=True)
+        sheet.text(x, 170, name)
+    angles = place[:, None] / 10.0 ** np.arange(0, 2, 0.5)
+    rows = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(size, size)
+    left = middles[0] - size * cell / 2
+    sheet.table(left, top, size, size, "stream", cell=(cell, cell), shades=(rows + 1) / 2)
+    x, y = middles[1], top + size * cell / 2
+    for turn in range(4):
+        angle = 0.9 - 0.6 * turn
+        u, v = np.cos(angle), np.sin(angle)
+        sheet.line((x - 26, y), (x - 26 + 52 * u, y + 52 * v), kind="flow", width=3)
+        sheet.text(x - 26 + 64 * u, y + 64 * v, str(turn))
+    left = middles[2] - size * cell / 2
+    distance = place[:, None] - place
+    sheet.cells(distance >= 0, left, top, (cell, cell))
+    sheet.shades(np.where(distance > 0, distance / size, 0.0), left, top, (cell, cell))
+    return sheet.finish(
+        "Three ways to tell attention the positions",
+        [
+            "sinusoidal, learned: each position has a row, which is added to the token",
+            "RoPE: queries and keys turn further with each position",
+            "ALiBi: the farther the key, the more is subtracted from the score",
+        ],
+    )
+
+
+def training_loop(sections: Mapping[str, str] | None = None) -> Drawing:
+    """Draw the loop that trains a translator, and how the translator is tested.
+
+    Args:
+        sections: a label for some of the parts "batch", "model", "loss", "gradient", "step" and "score".
+
+    Raises:
+        ValueError: if there is no such part.
+
+    Example:
+        >>> print(training_loop({"loss": "12.2"}).text.splitlines()[1])
+        a batch goes through the model: logits, which the loss (12.2) compares with the targets
+    """
+    labels = dict(sections or {})
+    parts = {
+        "pairs": ("vector", 10, 44, 60),
+        "batch": ("vector", 96, 44, 60),
+        "model": ("weights", 182, 44, 72),
+        "logits": ("vector", 280, 44, 60),
+        "loss": ("operation", 366, 44, 60),
+        "gradient": ("vector", 360, 116, 72),
+        "step": ("operation", 188, 116, 60),
+        "new pairs": ("vector", 10, 186, 80),
+        "outputs": ("vector", 188, 186, 62),
+        "score": ("operation", 366, 186, 60),
+    }
+    named = ("batch", "model", "loss", "gradient", "step", "score")
+    if wrong := [name for name in labels if name not in named]:
+        raise ValueError(f"sections {wrong} must be among {list(named)}")
+    sheet = Canvas(240)
+    for name, (kind, x, y, wide) in parts.items():
+        sheet.labelled(x, y, wide, 30, kind, name)
+        if name in labels:
+            middle, anchor = x + wide / 2, "middle"
+            if name == "loss":  # beside its arrow
+                middle, anchor = middle - 10, "end"
+            sheet.text(
+                middle,
+                y - 13 if name == "model" else y + 44,
+                labels[name],
+                anchor=anchor,
+                kind="quiet",
+            )
+    for start, end in ((70, 96), (156, 182), (254, 280), (340, 366)):
+        sheet.arrow((start, 59), (end, 59))
+    sheet.arrow((126, 44), (126, 16), (416, 16), (416, 44))
+    sheet.text(300, 25, "targets", kind="quiet")
+    sheet.arrow((396, 74), (396, 116))
+    sheet.arrow((360, 131), (248, 131))
+    sheet.arrow((218, 116), (218, 74))
+    sheet.arrow((90, 201), (188, 201))
+    sheet.text(139, 191, "model", kind="quiet")
+    sheet.arrow((250, 201), (366, 201))
+
+    def said(name: str) -> str:
+        return f"{name} ({labels[name]})" if name in labels else name
+
+    return sheet.finish(
+        "A loop that trains a translator, and its test",
+        [
+            f"a {said('batch')} goes through the {said('model')}: logits, which the {said('loss')} compares with the "
+            "targets",
+            f"the {said('gradient')} of the loss and the optimizer's {said('step')} change the model",
+            f"new pairs go through the model, and the outputs get a {said('score')}",
+        ],
+    )
+
+
+def token_columns(named: Mapping[str, tuple[Sequence[str], Sequence[int]]], *, pad: str = "<pad>") -> Drawing:
+    """Draw sequences as columns of tokens with their ids, one line for each position.
+
+    Args:
+        named: a name, and the tokens and ids of each sequence; at most 3.
+        pad: the padding token, which is drawn pale.
+
+    Raises:
+        ValueError: if there are more sequences, or a token has no id.
+
+    Example:
+        >>> token_columns({"tgt": (["a", "cat"], [5, 7])})
+        Sequences of tokens, one line for each position
+        tgt: a cat
+    """
+    if not 1 <= len(named) <= 3:
+        raise ValueError(f"token_columns draws 1 to 3 sequences, not {len(named)}")
+    for name, (tokens, ids) in named.items():
+        if len(tokens) != len(ids):
+            raise ValueError(f"{name!r} has {len(tokens)} tokens and {len(ids)} ids; each token needs one id")
+    longest = max(len(tokens) for tokens, _ in named.values())
+    high, wide, top = 24, 128, 36
+    sheet = Canvas(top + high * longest + 12)
+    words = []
+    for column, (name, (tokens, ids)) in enumerate(named.items()):
+        left = 32 + column * (wide + 8)
+        sheet.text(left + wide / 2, 20, name, bold=True)
+        for row, (token, number) in enumerate(zip(tokens, ids, strict=True)):
+            y, kind = top + row * high, "unlit" if token == pad else "vector"
+            sheet.box(left, y, wide, high, kind)
+            quiet = "quiet" if token == pad else None
+            sheet.text(left + 8, y + high / 2, short(token, 7), anchor="start", kind=quiet)
+            sheet.text(left + wide - 8, y + high / 2, f"{int(number)}", anchor="end", kind=quiet)
+        words.append(f"{name}: {' '.join(tokens)}")
+    for row in range(longest):
+        sheet.text(22, top + (row + 0.5) * high, f"{row}", anchor="end", kind="quiet")
+    return sheet.finish("Sequences of tokens, one line for each position", words)
 
 
 def vocabulary() -> Drawing:

@@ -270,7 +270,7 @@ def masks(
     queries, keys = as_tokens(shape, queries, keys)
     names = on_one_line(grids)
 
-    columns, cell = _layout(len(grids), shape, queries, keys)
+    columns, cell = _layout(len(grids), shape, queries, keys, bar=0.2)
     rows = math.ceil(len(grids) / columns)
     margin = _margin(queries, keys, cell)
     panel = (cell.wide * shape[1] + 0.25, cell.high * shape[0] + 0.45)
@@ -394,6 +394,7 @@ def _layout(
     columns: int | None = None,
     *,
     apart: bool = False,
+    bar: float = 0.9,
 ) -> tuple[int, _Cell]:
     """Choose the number of panels in a row and the size of their cells, so that the figure fits a page.
 
@@ -407,6 +408,7 @@ def _layout(
         keys: like the queries.
         columns: the panels beside each other, if the caller chooses them.
         apart: whether the panels have tokens of their own.
+        bar: inches for the colour bar.
     """
     num_queries, num_keys = shape
     left = _margin_left(queries)
@@ -414,12 +416,15 @@ def _layout(
         # Up to 4 panels beside each other, as long as a cell has 0.24 inches.
         fitting = int((WIDEST - left - 0.9) / (0.24 * num_keys + 0.2))
         regular = max(1, min(count, 4, fitting))
+        if count == 3 and regular < 3:  # one row rather than two and a hole
+            room = WIDEST - left - bar - 0.75 - 2 * apart * _text_width(queries, 9.5)
+            regular = 3 if room >= 3 * 0.14 * num_keys else regular
     else:
         regular = min(columns, count)
     largest = 0.58 if regular == 1 else 0.36
     rows = math.ceil(count / regular)
     beside = _text_width(queries, 9.5) * (regular - 1) if apart else 0.0
-    across = (WIDEST - left - beside - 0.9 - 0.25 * regular) / regular
+    across = (WIDEST - left - beside - bar - 0.25 * regular) / regular
     size = min(largest, across / num_keys, 5.5 / num_queries)
     cell = _Cell(size, size)
     top = _margin(queries, keys, cell)[1]
