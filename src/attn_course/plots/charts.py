@@ -102,7 +102,8 @@ def curves(
             _use_powers(ax.set_xscale, ax.xaxis, ax.get_xlim)
         if log_y:
             _use_powers(ax.set_yscale, ax.yaxis, ax.get_ylim)
-        _name_line_ends(ax)
+        if list(lines) != [ylabel]:  # the axis says it already
+            _name_line_ends(ax)
     text = f"{ylabel} over {xlabel}"
     some = np.linspace(0, len(positions) - 1, min(len(positions), 12)).round().astype(int)
     if precision is None:
