@@ -467,10 +467,11 @@ def test_heads_have_numbers_and_stand_four_in_a_row_unless_the_cells_would_get_t
     def in_a_row(heads, keys, queries=3):
         axes = panels(plots.head_grid(weights(heads, queries, keys), ["q"] * queries, ["k"] * keys))
         assert [ax.get_xlabel() for ax in axes] == [f"head {i + 1}" for i in range(heads)]
-        assert on_canvas(axes[0], 0, 0).width >= 0.22 * 100
+        least = 0.14 if heads == 3 else 0.22  # three in two rows would leave a hole
+        assert on_canvas(axes[0], 0, 0).width >= least * 100
         return len({round(ax.get_window_extent().xmin) for ax in axes})
 
-    assert [in_a_row(*size) for size in ((1, 4), (5, 3), (3, 9), (2, 15))] == [1, 4, 2, 1]
+    assert [in_a_row(*size) for size in ((1, 4), (5, 3), (3, 9), (2, 15))] == [1, 4, 3, 1]
 
 
 def test_a_grid_may_span_zero_and_hide_the_same_keys_in_all_heads():
