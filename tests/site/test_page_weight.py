@@ -175,7 +175,7 @@ def test_a_formula_that_cannot_be_read_is_named():
 
 
 def test_a_formula_that_cannot_be_read_does_not_end_the_build():
-    shown = mathml.formula_html(None, nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
+    shown = mathml.formula_html(nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
     page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
     assert r"<code>\nonsense &lt;x</code>" in search_index.searchable(page, 1.0, str.split)
 

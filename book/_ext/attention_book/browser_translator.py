@@ -99,7 +99,7 @@ def megabytes() -> str:
     return f"{size / 1e6:.1f}"
 
 
-def say_its_size(app: Sphinx, page: str, source: list[str]) -> None:
+def insert_size(app: Sphinx, page: str, source: list[str]) -> None:
     if page == PAGE:
         source[0] = source[0].replace("{{ megabytes }}", megabytes())
 
@@ -116,6 +116,6 @@ def write_files(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     # The extension for _toc.yml looks at every object there is, and with PyTorch loaded one of them is a warning.
     warnings.filterwarnings("ignore", "`torch.distributed.reduce_op` is deprecated", FutureWarning)
-    app.connect("source-read", say_its_size)
+    app.connect("source-read", insert_size)
     app.connect("build-finished", write_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

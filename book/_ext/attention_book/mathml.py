@@ -48,7 +48,7 @@ def mathml(tex: str, display: bool) -> str:
     return markup
 
 
-def formula_html(translator: Any, node: nodes.Element, display: bool) -> str:
+def formula_html(node: nodes.Element, display: bool) -> str:
     try:
         return mathml(node.astext().strip(), display)
     except ValueError as error:
@@ -58,13 +58,13 @@ def formula_html(translator: Any, node: nodes.Element, display: bool) -> str:
 
 def visit_math(translator: Any, node: nodes.math) -> None:
     opening = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
-    translator.body.append(f"{opening}{formula_html(translator, node, display=False)}</span>")
+    translator.body.append(f"{opening}{formula_html(node, display=False)}</span>")
     raise nodes.SkipNode
 
 
 def visit_displayed(translator: Any, node: nodes.math_block) -> None:
     opening = translator.starttag(node, "div", "", CLASS="math notranslate nohighlight")
-    translator.body.append(f"{opening}{formula_html(translator, node, display=True)}</div>\n")
+    translator.body.append(f"{opening}{formula_html(node, display=True)}</div>\n")
     raise nodes.SkipNode
 
 
