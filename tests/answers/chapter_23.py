@@ -43,13 +43,10 @@ def blank(images, b, patch, size):
     images[b, :, top : top + size, left : left + size] = 0
 
 
-def stepwise(model, images, order, size, judge, again=False):
-    """A learner's loop: one more patch of each picture goes in every step."""
-    original, images = images, images.clone()
+def stepwise(model, images, order, size, judge):
+    """A learner's loop: one more patch of each picture goes in every step, in place."""
     curve = [judge(model(images))]
     for k in range(order.size(1)):
-        if again:
-            images = original.clone()
         for b in range(len(images)):
             blank(images, b, int(order[b, k]), size)
         curve.append(judge(model(images)))
@@ -66,7 +63,7 @@ def of_the_label(labels):
 
 @right
 def deletion_curve(model, images, labels, importance, size):  # patch by patch, on a copy
-    return stepwise(model, images, downwards(importance), size, of_the_label(labels))
+    return stepwise(model, images.clone(), downwards(importance), size, of_the_label(labels))
 
 
 @right
@@ -83,14 +80,7 @@ def deletion_curve(model, images, labels, importance, size):  # in patches, and 
 
 @wrong("changes its input")
 def deletion_curve(model, images, labels, importance, size):
-    order = downwards(importance)
-    judge = of_the_label(labels)
-    curve = [judge(model(images))]
-    for k in range(order.size(1)):
-        for b in range(len(images)):
-            blank(images, b, int(order[b, k]), size)
-        curve.append(judge(model(images)))
-    return torch.stack(curve)
+    return stepwise(model, images, downwards(importance), size, of_the_label(labels))
 
 
 @unnamed("exponentials without the largest")
@@ -99,7 +89,7 @@ def deletion_curve(model, images, labels, importance, size):
         e = logits.exp()
         return (e / e.sum(-1, keepdim=True)).gather(1, labels[:, None]).mean()
 
-    return stepwise(model, images, downwards(importance), size, judge)
+    return stepwise(model, images.clone(), downwards(importance), size, judge)
 
 
 @unnamed("-100 for what is done")
@@ -108,7 +98,7 @@ def deletion_curve(model, images, labels, importance, size):
     for _ in range(importance.size(1)):
         order.append(left.argmax(dim=1, keepdim=True))
         left = left.scatter(1, order[-1], -100)
-    return stepwise(model, images, torch.cat(order, dim=1), size, of_the_label(labels))
+    return stepwise(model, images.clone(), torch.cat(order, dim=1), size, of_the_label(labels))
 
 
 # -- resize_table -------------------------------------------------------------------------------------
@@ -133,7 +123,30 @@ def resize_table(table, size):
     return torch.cat([table[:1], rearrange(grid, "1 e h w -> (h w) e")])
 
 
+@wrong("reshaped instead of transposed")
+def resize_table(table, size):
+    side = math.isqrt(len(table) - 1)
+    grid = table[1:].reshape(1, -1, side, side)
+    grid = F.interpolate(grid, (size, size), mode="bilinear", align_corners=False)
+    return torch.cat([table[:1], grid.reshape(size * size, -1)])  # a second mistake
+
+
 # -- cuts_squares -------------------------------------------------------------------------------------
+
+
+def unfolded(images, size):
+    return F.unfold(images, size, stride=size).transpose(1, 2)
+
+
+def numbered(*shape):
+    return torch.arange(math.prod(shape), dtype=torch.float32).view(shape)
+
+
+def agrees(cut, pictures, same=torch.equal):
+    try:
+        return all(bool(same(cut(images, size), unfolded(images, size))) for images, size in pictures)
+    except Exception:
+        return False
 
 
 @right
@@ -152,21 +165,6 @@ def cuts_squares(cut):  # looks into each patch
                 if not torch.allclose(found[:, 2 * row + column], square.flatten(1)):
                     return False
         return found.shape == (3, 6, 18)
-    except Exception:
-        return False
-
-
-def unfolded(images, size):
-    return F.unfold(images, size, stride=size).transpose(1, 2)
-
-
-def numbered(*shape):
-    return torch.arange(math.prod(shape), dtype=torch.float32).view(shape)
-
-
-def agrees(cut, pictures, same=torch.equal):
-    try:
-        return all(bool(same(cut(images, size), unfolded(images, size))) for images, size in pictures)
     except Exception:
         return False
 
@@ -272,11 +270,3 @@ def cuts_squares(cut):
     wide = torch.rand(2, 3, 3, 6)
     found, wanted = cut(wide, 3), unfolded(wide, 3)
     return found.shape == wanted.shape and torch.equal(found, wanted)
-
-
-@wrong("reshaped instead of transposed")
-def resize_table(table, size):
-    side = math.isqrt(len(table) - 1)
-    grid = table[1:].reshape(1, -1, side, side)
-    grid = F.interpolate(grid, (size, size), mode="bilinear", align_corners=False)
-    return torch.cat([table[:1], grid.reshape(size * size, -1)])  # a second mistake
