@@ -21,10 +21,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_chapters import ROOT
 
 from attn_course.data import corpora
 from attn_course.data.corpora import (
     Pair,
+    cache_folder,
     load_pairs,
     load_small_parallel_enja,
     load_snow,
@@ -228,6 +230,13 @@ def test_tatoeba_is_read_out_of_the_archive_and_only_the_pairs_are_kept(home, ca
     assert len(home.asked) == 2
     with pytest.raises(FileNotFoundError, match="elsewhere"):
         load_tatoeba(tmp_path / "elsewhere.tar.gz")
+
+
+def test_the_cache_is_not_in_the_repository(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_folder().is_absolute()
+    assert "attn_course" in str(cache_folder())
+    assert ROOT not in cache_folder().resolve().parents
 
 
 def test_a_download_shows_how_far_it_is_to_whoever_watches(home, cache, capsys, monkeypatch):
