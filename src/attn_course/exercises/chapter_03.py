@@ -83,24 +83,17 @@ def _is_multiple(found, scores):
     return factor.abs() > 1e-6 and torch.allclose(found, factor * scores, rtol=1e-4, atol=1e-5)
 
 
+def _scaled_scores(q, k):
+    return q @ k.mT / math.sqrt(q.size(-1))
+
+
 scaled_scores = Exercise(
     name="scaled_scores",
     trials=_queries_and_keys,
-    right=lambda q, k: q @ k.mT / math.sqrt(q.size(-1)),
+    right=_scaled_scores,
     result_names=("scores",),
     gradients=True,
     chapter=3,
-    answers={
-        "no scale": lambda q, k: q @ k.mT,
-        "divided by the width itself": lambda q, k: q @ k.mT / q.size(-1),
-        "multiplied instead of divided": lambda q, k: q @ k.mT * math.sqrt(q.size(-1)),
-        "scale by the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
-        "transposes the batch": lambda q, k: q @ k.T / math.sqrt(q.size(-1)),
-        "axes counted from the front": lambda q, k: q @ k.transpose(1, 2) / math.sqrt(q.size(-1)),
-        "cosine instead of dot product": lambda q, k: (
-            nn.functional.normalize(q, dim=-1) @ nn.functional.normalize(k, dim=-1).mT
-        ),
-    },
     signs={
         "queries and keys swapped": lambda found, q, k: found.shape == (k @ q.mT).shape,
         "softmax too early": lambda found, q, k: _sums_to_one(found, -1) or _sums_to_one(found, -2),
@@ -131,16 +124,6 @@ def _queries_keys_and_values(draw):
     yield ("float64", *(draw(*shape, dtype=torch.float64) for shape in ((3, 7), (5, 7), (5, 2))))
 
 
-def _attend(weigh):
-    """Return an answer that computes weights from q, k and v with the given function, and averages the values."""
-
-    def answer(q, k, v):
-        weights = weigh(q, k, v)
-        return weights @ v, weights
-
-    return answer
-
-
 def _attend_and_send_back(answer, q, k, v):
     """Return the answer's result, and check the gradients if the result is right."""
     found = answer(q, k, v)
@@ -158,55 +141,19 @@ def _attend_and_send_back(answer, q, k, v):
     return found
 
 
-def _scaled(q, k):
-    return q @ k.mT / math.sqrt(q.size(-1))
-
-
-def _divided_without_keepdim(scores):
-    exponentials = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
-    return exponentials / exponentials.sum(dim=-1)
-
-
-def _attend_to_either(q, k, v):
-    return attention(q, k, k if k.size(-1) == v.size(-1) else v)
-
-
-def _without_the_future(q, k, v):
+def _scaled_dot_product(q, k, v):
     scores = q @ k.mT / math.sqrt(q.size(-1))
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-    weights = softmax(scores.masked_fill(future, -math.inf))
+    weights = softmax(scores)
     return weights @ v, weights
 
 
 scaled_dot_product = Exercise(
     name="scaled_dot_product",
     trials=_queries_keys_and_values,
-    right=attention,
+    right=_scaled_dot_product,
     use=_attend_and_send_back,
     result_names=("out", "weights"),
     chapter=3,
-    answers={
-        "keys averaged where they are as wide as the values": _attend_to_either,
-        "no scale": _attend(lambda q, k, v: softmax(q @ k.mT)),
-        "divided by the width itself": _attend(lambda q, k, v: softmax(q @ k.mT / q.size(-1))),
-        "multiplied instead of divided": _attend(lambda q, k, v: softmax(q @ k.mT * math.sqrt(q.size(-1)))),
-        "scale by the values' width": _attend(lambda q, k, v: softmax(q @ k.mT / math.sqrt(v.size(-1)))),
-        "softmax over the batch": _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=0)),
-        "axis counted from the front": _attend(lambda q, k, v: torch.softmax(_scaled(q, k), dim=1)),
-        "softmax twice": _attend(lambda q, k, v: softmax(softmax(_scaled(q, k)))),
-        "scale after the softmax": _attend(lambda q, k, v: softmax(q @ k.mT) / math.sqrt(q.size(-1))),
-        "keys in place of the values": lambda q, k, v: attention(q, k, k),
-        "transposes the batch": _attend(lambda q, k, v: softmax(q @ k.T / math.sqrt(q.size(-1)))),
-        "a batch of one axis only": _attend(
-            lambda q, k, v: softmax(q @ (k.transpose(1, 2) if k.dim() == 3 else k.T) / math.sqrt(q.size(-1)))
-        ),
-        "axes counted from the front": _attend(lambda q, k, v: softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)))),
-        "axis not kept": _attend(lambda q, k, v: _divided_without_keepdim(_scaled(q, k))),
-        "scores returned as weights": lambda q, k, v: (attention(q, k, v)[0], _scaled(q, k)),
-        "results swapped": lambda q, k, v: attention(q, k, v)[::-1],
-        "weights not returned": lambda q, k, v: attention(q, k, v)[0],
-        "future hidden": _without_the_future,
-    },
     signs={
         "softmax over the queries": lambda found, q, k, v: (
             _columns_sum_to_one(found[1]) and torch.allclose(found[0], found[1] @ v, atol=1e-3)
@@ -216,7 +163,7 @@ scaled_dot_product = Exercise(
             and (_sums_to_one(found[1], (-2, -1)) or _sums_to_one(found[1].flatten(), 0))
         ),
         "no softmax": lambda found, q, k, v: (found[1] < 0).any() and torch.allclose(found[0], found[1] @ v, atol=1e-3),
-        "softmax overflows": lambda found, q, k, v: found[0].isnan().any() and _scaled(q, k).max() > 88,
+        "softmax overflows": lambda found, q, k, v: found[0].isnan().any() and _scaled_scores(q, k).max() > 88,
     },
 )
 
@@ -265,22 +212,8 @@ def _apply_as_layer(answer, W, x):
     return _Applied(before, after, len(parameters), *widths, learns, layer(x).detach())
 
 
-def _linear(W, weight):
+def _as_linear(W):
     layer = nn.Linear(*W.shape, bias=False, device=W.device, dtype=W.dtype)
-    if weight is not None:
-        with torch.no_grad():
-            layer.weight.copy_(weight)
-    return layer
-
-
-def _linear_with_untransposed(W):
-    layer = nn.Linear(*W.shape, bias=False)
-    layer.weight = nn.Parameter(W.clone())
-    return layer
-
-
-def _linear_the_wrong_way_round(W):
-    layer = nn.Linear(W.size(1), W.size(0), bias=False)
     with torch.no_grad():
         layer.weight.copy_(W.T)
     return layer
@@ -289,7 +222,7 @@ def _linear_the_wrong_way_round(W):
 as_linear = Exercise(
     name="as_linear",
     trials=_matrices_and_inputs,
-    right=lambda W: _linear(W, W.T),
+    right=_as_linear,
     use=_apply_as_layer,
     result_names=(
         "layer(x)",
@@ -302,16 +235,6 @@ as_linear = Exercise(
     ),
     float64=True,
     chapter=3,
-    answers={
-        "matrix not transposed": lambda W: _linear(W, W),
-        "square matrix not transposed": lambda W: _linear(W, W if W.size(0) == W.size(1) else W.T),
-        "weight of the wrong shape": _linear_with_untransposed,
-        "widths swapped": _linear_the_wrong_way_round,
-        "view instead of transpose": lambda W: _linear(W, W.reshape(W.size(1), W.size(0))),
-        "type not kept": lambda W: _linear(W.float(), W.T),
-        "parameter changed under autograd": lambda W: nn.Linear(*W.shape, bias=False).weight.copy_(W.T),
-        "weight never set": lambda W: _linear(W, None),
-    },
     signs={
         "shares memory": lambda found, W, x: not torch.allclose(found.before, found.after, equal_nan=True),
         "bias left in": lambda found, W, x: found.num_parameters == 2,
@@ -401,17 +324,9 @@ class _WideValues(nn.Module):
 
     def forward(self, x):
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return attention(q, k, v)
-
-
-def _attend_with_all_axes_turned(q, k, v):
-    weights = softmax(q @ k.T / math.sqrt(q.size(-1)))
-    return weights @ v, weights
-
-
-def _attend_over_axis_1(q, k, v):
-    weights = torch.softmax(_scaled(q, k), dim=1)
-    return weights @ v, weights
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        weights = softmax(scores)
+        return weights @ v, weights
 
 
 WideValues = Exercise(
@@ -421,7 +336,5 @@ WideValues = Exercise(
     use=_build_and_attend,
     result_names=("out", "weights"),
     chapter=3,
-    signs={
-        "softmax over the queries": lambda found, *inputs: _columns_sum_to_one(found[1]),
-    },
+    signs={"softmax over the queries": lambda found, *inputs: _columns_sum_to_one(found[1])},
 )
