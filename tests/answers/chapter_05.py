@@ -262,16 +262,6 @@ def who_sees_whom(fn, x):
     return sees
 
 
-def columns(fn, x, change=lambda row: row + torch.randn_like(row), moved=lambda new, old: (new != old).any(-1)):
-    """The loop that the next answers share."""
-    sees = torch.zeros(len(x), len(x), dtype=torch.bool)
-    for s in range(len(x)):
-        changed = x.clone()
-        changed[s] = change(changed[s])
-        sees[:, s] = moved(fn(changed), fn(x))
-    return sees
-
-
 @wrong("the changes pile up")
 def who_sees_whom(fn, x):
     sees, changed = torch.zeros(len(x), len(x), dtype=torch.bool), x.clone()

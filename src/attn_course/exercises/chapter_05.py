@@ -94,14 +94,9 @@ def _weights_and_gradient(answer, scores, mask):  # the names of the inputs are 
     return weights_and_gradient(answer, scores, mask)
 
 
-def _fill(scores, mask, value=-math.inf):
-    return scores.masked_fill(~mask, value)
-
-
-def _overwrite_nan(scores, mask):
-    weights = torch.softmax(_fill(scores, mask), dim=-1)
-    weights[weights.isnan()] = 0.0
-    return weights
+def _masked_softmax(scores, mask):
+    hidden = scores.masked_fill(~mask, -math.inf)
+    return softmax(hidden)
 
 
 def _loud_key_wins(found, scores, mask):
@@ -122,7 +117,7 @@ def _hidden_keys_count_as_0(found, scores, mask):
     """Return whether the hidden scores were set to 0. Empty rows are ignored."""
     if (scores < -_LOW / 2).any():  # any number above these does the same
         return None
-    wanted, some = (torch.softmax(_fill(scores, mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
+    wanted, some = (torch.softmax(scores.masked_fill(~mask, 0.0), dim=-1), mask.any(dim=-1, keepdim=True))
     if not (wanted * some * ~mask > 1e-2).any():
         return None
     return torch.allclose(found[0] * some, wanted * some, rtol=1e-2, atol=1e-3)
@@ -130,7 +125,7 @@ def _hidden_keys_count_as_0(found, scores, mask):
 
 def _small_weights_are_0(found, scores, mask):
     """Return whether each weight is right, or 0 in place of a small weight."""
-    right = softmax(_fill(scores, mask))
+    right = _masked_softmax(scores, mask)
     lost = (found[0] == 0) & (right > 0)
     if not lost.any():
         return None
@@ -173,7 +168,7 @@ def _empty_rows_are_nan(found, scores, mask):
 
 
 def _gradient_of_empty_rows_is_nan(found, scores, mask):
-    right = torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+    right = torch.allclose(found[0], _masked_softmax(scores, mask), atol=1e-2)
     return right and bool(_empty_rows(found[1], mask).isnan().any())
 
 
@@ -181,37 +176,13 @@ def _all_is_zero_beside_an_empty_row(found, scores, mask):
     return not found[0].any() if len(_empty_rows(found[0], mask)) else None
 
 
-def _divide_by_a_little_more(scores, mask):
-    hidden = _fill(scores, mask)
-    largest = hidden.detach().amax(dim=-1, keepdim=True)
-    exponentials = (hidden - largest.masked_fill(largest == -math.inf, 0.0)).exp()
-    return exponentials / (exponentials.sum(dim=-1, keepdim=True) + 1e-9)
-
-
 masked_softmax = Exercise(
     name="masked_softmax",
     trials=_scores_and_masks,
-    right=lambda scores, mask: softmax(_fill(scores, mask)),
+    right=_masked_softmax,
     use=_weights_and_gradient,
     result_names=("weights", "the gradient of the scores"),
     chapter=5,
-    answers={
-        "mask inverted": lambda scores, mask: softmax(scores.masked_fill(mask, -math.inf)),
-        "mask ignored": lambda scores, mask: torch.softmax(scores, dim=-1),
-        "scores of 0 hidden": lambda scores, mask: softmax(_fill(scores, mask & (scores != 0))),
-        "small number under the sum": _divide_by_a_little_more,
-        "hidden scores set to 0, then their weights": lambda scores, mask: (
-            torch.softmax(_fill(scores, mask, 0.0), dim=-1) * mask
-        ),
-        "mask after the softmax": lambda scores, mask: torch.softmax(scores, dim=-1) * mask,
-        "softmax over the queries": lambda scores, mask: torch.softmax(_fill(scores, mask), dim=-2),
-        "softmax over the queries, then hidden": lambda scores, mask: torch.softmax(
-            _fill(scores, mask), dim=-2
-        ).masked_fill(~mask, 0.0),
-        "too large for half precision": lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1) * mask,
-        "a billion in every type": lambda scores, mask: torch.softmax(_fill(scores, mask, -1e9), dim=-1),
-        "overwrites what the gradient needs": _overwrite_nan,
-    },
     signs={
         "hidden scores set to 0": _hidden_keys_count_as_0,
         "small weights set to 0": _small_weights_are_0,
@@ -224,7 +195,7 @@ masked_softmax = Exercise(
         "minus a billion": _empty_rows_look_at_hidden_keys,
         "not low enough": _low_scores_lose,
         NO_GRADIENT: lambda found, scores, mask: (
-            found[1] is None and torch.allclose(found[0], softmax(_fill(scores, mask)), atol=1e-2)
+            found[1] is None and torch.allclose(found[0], _masked_softmax(scores, mask), atol=1e-2)
         ),
         "nan in empty rows": _empty_rows_are_nan,
         "nan in the gradient": _gradient_of_empty_rows_is_nan,
@@ -285,10 +256,6 @@ def _find(fn, x):
     return torch.stack(columns, dim=1)
 
 
-def _find_by_gradient(fn, x):
-    return torch.autograd.functional.jacobian(fn, x).abs().amax(dim=(1, 3)) != 0
-
-
 who_sees_whom = Exercise(
     name="who_sees_whom",
     trials=_functions_of_sequences,
@@ -296,10 +263,6 @@ who_sees_whom = Exercise(
     use=_ask_and_compare,
     result_names=("sees", "'x is as it was'"),
     chapter=5,
-    answers={
-        "asks the gradient": _find_by_gradient,
-        "always the causal table": lambda fn, x: torch.ones(len(x), len(x), dtype=torch.bool).tril(),
-    },
 )
 
 
