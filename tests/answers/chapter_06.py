@@ -365,14 +365,3 @@ def move_to_torch(layer):
     theirs = put(empty(layer), layer)
     theirs.out_proj.weight, theirs.out_proj.bias = layer.out_proj.weight, layer.out_proj.bias
     return theirs
-
-
-def _with_copies(layer):
-    theirs = nn.MultiheadAttention(layer.out_proj.in_features, layer.num_heads, batch_first=True)
-    theirs = theirs.to(layer.out_proj.weight)
-    three = [layer.q_proj, layer.k_proj, layer.v_proj]
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([proj.weight for proj in three]))
-        theirs.in_proj_bias.copy_(torch.cat([proj.bias for proj in three]))
-    theirs.out_proj.load_state_dict(layer.out_proj.state_dict())
-    return theirs

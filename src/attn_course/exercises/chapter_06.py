@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT, KEPT_BETWEEN_CALLS, NO_GRADIENT
 from attn_course.exercises.engine.runner import AnswerError, set_parameters
-from attn_course.functional.attention import attention, softmax
-from attn_course.functional.masks import make_causal_mask
+from attn_course.functional.attention import attention, softmax  # noqa: F401 - a mistake calls attention
 from attn_course.nn.multi_head_attention import MultiHeadAttention
 
 # ---------------------------------------------------------------- split
@@ -33,18 +32,6 @@ def _split(x, num_heads):
     return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
 
-def _split_with_view(x, num_heads):
-    return x.reshape(x.size(0), num_heads, x.size(1), -1)
-
-
-def _split_into_width_many(x, num_heads):
-    return x.unflatten(-1, (-1, num_heads)).transpose(1, 2)
-
-
-def _deal_out(x, num_heads):
-    return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)
-
-
 split_heads = Exercise(
     name="split_heads",
     trials=_to_split,
@@ -52,16 +39,6 @@ split_heads = Exercise(
     result_names=("heads",),
     gradients=True,
     chapter=6,
-    answers={
-        "view instead of transpose": _split_with_view,
-        "transpose forgotten": lambda x, num_heads: x.unflatten(-1, (num_heads, -1)),
-        "heads interleaved": _deal_out,
-        "full width for every head": lambda x, num_heads: x[:, None].expand(-1, num_heads, -1, -1),
-        "heads in front of the batch": lambda x, num_heads: _split(x, num_heads).transpose(0, 1),
-        "positions and width transposed": lambda x, num_heads: _split(x, num_heads).mT,
-        "heads behind the width": lambda x, num_heads: x.unflatten(-1, (num_heads, -1)).mT,
-        "last head first": lambda x, num_heads: _split(x, num_heads).flip(1),
-    },
 )
 
 
@@ -140,19 +117,6 @@ def _are_alike(*results):
     return not all(isinstance(out, Tensor) for out in pair) or torch.allclose(*pair, equal_nan=True)
 
 
-def _over_all_heads(mask):
-    """Insert the axis of the heads into a mask (B, T, T)."""
-    return mask[:, None] if mask is not None and mask.dim() == 3 else mask
-
-
-def _merge(heads):
-    return heads.transpose(1, 2).flatten(2)
-
-
-def _merge_with_view(heads):
-    return heads.reshape(heads.size(0), heads.size(2), -1)
-
-
 class _MultiHead(nn.Module):
     def __init__(self, d_in, d_model, num_heads):
         super().__init__()
@@ -163,66 +127,16 @@ class _MultiHead(nn.Module):
         self.out_proj = nn.Linear(width, d_model)
 
     def forward(self, x, mask=None):
-        q, k, v = (_split(proj(x), self.num_heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        heads, weights = attention(q, k, v, _over_all_heads(mask))
-        out = self.out_proj(_merge(heads))
+        projected = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q, k, v = (y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for y in projected)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if mask is not None:
+            mask = mask[:, None] if mask.dim() == 3 else mask
+            scores = scores.masked_fill(~mask, -math.inf)
+        weights = softmax(scores)
+        heads = weights @ v
+        out = self.out_proj(heads.transpose(1, 2).flatten(2))
         return out, weights
-
-
-class _KeepsTheMask(_MultiHead):
-    kept = None
-
-    def forward(self, x, mask=None):
-        self.kept = self.kept if mask is None else mask
-        return super().forward(x, self.kept)
-
-
-def _softmax_over(dim, q, k, v, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~_over_all_heads(mask), -math.inf)
-    weights = scores.softmax(dim=dim)
-    return weights @ v, weights
-
-
-def _always_causal(q, k, v, mask):
-    causal = make_causal_mask(q.size(-2), device=q.device)
-    return attention(q, k, v, causal if mask is None else causal & _over_all_heads(mask))
-
-
-def _mask_as_it_comes(q, k, v, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    weights = softmax(scores)
-    return weights @ v, weights
-
-
-def _minus_a_billion(q, k, v, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~_over_all_heads(mask), -1e9)
-    weights = scores.softmax(dim=-1)
-    return weights @ v, weights
-
-
-def _mask_afterwards(q, k, v, mask):
-    _, weights = attention(q, k, v)
-    if mask is not None:
-        weights = weights * _over_all_heads(mask)
-    return weights @ v, weights
-
-
-def _one_head_for_all(q, k, v, mask):
-    """Compute one head of the full width, split it, and use its weights for all heads."""
-    out, weights = attention(*map(_merge, (q, k, v)), mask)
-    return _split(out, q.size(1)), weights[:, None].expand(-1, q.size(1), -1, -1)
-
-
-class _AddsItsInput(_MultiHead):
-    def forward(self, x, mask=None):
-        out, weights = super().forward(x, mask)
-        return (out + x if x.shape == out.shape else out), weights
 
 
 MultiHead = Exercise(
@@ -234,10 +148,6 @@ MultiHead = Exercise(
     gradients=True,
     in_parts=True,
     chapter=6,
-    answers={
-        "input added": _AddsItsInput,
-        "mask kept": _KeepsTheMask,
-    },
 )
 
 
@@ -322,19 +232,6 @@ def _in_another_order(found, expected, dim):
     return found.shape == expected.shape and any(torch.allclose(found, order, atol=1e-5) for order in orders)
 
 
-def _one_by_one(tensors):
-    return torch.stack(tensors, dim=1).flatten(0, 1)
-
-
-def _reused(q_proj, k_proj, v_proj):
-    projections = (q_proj, k_proj, v_proj)
-    weight = torch.cat([proj.weight for proj in projections])
-    if q_proj.bias is not None:
-        q_proj.bias = nn.Parameter(torch.cat([proj.bias for proj in projections]))
-    q_proj.weight = nn.Parameter(weight)
-    return q_proj
-
-
 fuse_qkv = Exercise(
     name="fuse_qkv",
     trials=_three_projections,
@@ -348,9 +245,6 @@ fuse_qkv = Exercise(
     ),
     float64=True,
     chapter=6,
-    answers={
-        "reuses a projection": _reused,
-    },
     signs={
         "another order of the three": lambda found, d_in, d_model, bias, x: _in_another_order(
             found.fused, found.apart, dim=-1
