@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
 from attn_course.exercises.engine.runner import AnswerError, set_parameters
-from attn_course.functional.attention import attention, softmax
-from attn_course.functional.masks import make_causal_mask, make_padding_mask
+from attn_course.functional.attention import softmax
+from attn_course.functional.masks import make_padding_mask
 from attn_course.nn.multi_head_attention import MultiHeadAttention, MultiHeadCrossAttention
 
 # ---------------------------------------------------------------- another sequence
@@ -33,40 +33,10 @@ def _two_sequences(draw):
     yield "scores far below 0", x, memory, -1000 * w_q, w_k, draw(5, 3)
 
 
-def _ask(q_from="x", k_from="memory", v_from="memory", *, attend=attention):
-    """Return an answer that projects queries, keys and values from the given tensors and attends with its own
-    function.
-    """
-
-    def answer(x, memory, w_q, w_k, w_v):
-        of = {"x": x, "memory": memory}
-        return attend(of[q_from] @ w_q, of[k_from] @ w_k, of[v_from] @ w_v)
-
-    return answer
-
-
-def _causal_across(q, k, v):
-    return attention(q, k, v, make_causal_mask(q.size(-2), k.size(-2), device=q.device))
-
-
-def _causal_from_the_top_left(q, k, v):
-    seen = make_causal_mask(k.size(-2), device=q.device)[: q.size(-2)]
-    if q.size(-2) > k.size(-2):  # rows below the table see all of it
-        more = seen.new_ones(q.size(-2) - k.size(-2), k.size(-2))
-        seen = torch.cat([seen, more])
-    return attention(q, k, v, seen)
-
-
 def _ask_the_memory(x, memory, w_q, w_k, w_v):
     q, k, v = x @ w_q, memory @ w_k, memory @ w_v
     scores = q @ k.mT / math.sqrt(q.size(-1))
     weights = torch.softmax(scores, dim=-1)
-    return weights @ v, weights
-
-
-def _unshifted(q, k, v):
-    powers = torch.exp(q @ k.mT / math.sqrt(q.size(-1)))
-    weights = powers / powers.sum(dim=-1, keepdim=True)
     return weights @ v, weights
 
 
@@ -77,12 +47,6 @@ cross_attend = Exercise(
     result_names=("out", "weights"),
     gradients=True,
     chapter=7,
-    answers={
-        "exponentials not shifted": lambda x, memory, w_q, w_k, w_v: _unshifted(x @ w_q, memory @ w_k, memory @ w_v),
-        "keys and values swapped": lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_v, memory @ w_k),
-        "causal mask in cross-attention": _ask(attend=_causal_across),
-        "causal mask from the top left": _ask(attend=_causal_from_the_top_left),
-    },
 )
 
 
@@ -321,10 +285,6 @@ class _TwoMemoryBlock(nn.Module):
         return x
 
 
-def _inverted(mask):
-    return None if mask is None else ~mask
-
-
 TwoMemoryBlock = Exercise(
     name="TwoMemoryBlock",
     trials=_targets_and_memories,
@@ -408,20 +368,12 @@ def _share(weights, gold):
     return (found == gold)[gold >= 0].double().mean().item()
 
 
-def _share_of_each_sentence(weights, gold):
-    shares = [_share(w[None], g[None]) for w, g in zip(weights, gold, strict=True)]
-    return sum(shares) / len(shares)
-
-
 alignment_share = Exercise(
     name="alignment_share",
     trials=_weights_and_alignments,
     right=_share,
     result_names=("share",),
     chapter=7,
-    answers={
-        "mean over the sentences": _share_of_each_sentence,
-    },
     signs={
         "one truth value for each word": lambda found, *inputs: (
             isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() > 0
