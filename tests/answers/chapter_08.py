@@ -51,12 +51,6 @@ def count_positions(mask):
     return positions.masked_fill(mask == 0, 1)
 
 
-@wrong("a byte counts to 127")
-def count_positions(mask):
-    ones = mask.to(torch.int8)
-    return (ones.cumsum(dim=-1, dtype=torch.int8) - 1) * ones
-
-
 # -- sinusoids_at -----------------------------------------------------------------------------------
 
 
@@ -322,13 +316,6 @@ def linear_bias(num_heads, num_queries, num_keys):
 def linear_bias(num_heads, num_queries, num_keys):
     t = torch.arange(num_keys - num_queries, num_keys)
     return -(2.0 ** (-8 / num_heads)) * (t[:, None] - torch.arange(num_keys)).abs()
-
-
-@wrong("exponent cut to a whole number")  # towards 0
-def linear_bias(num_heads, num_queries, num_keys):
-    slopes = torch.tensor([0.5 ** (8 * h // num_heads) for h in range(1, num_heads + 1)])
-    t = torch.arange(num_keys - num_queries, num_keys)[:, None]
-    return slopes[:, None, None] * -(t - torch.arange(num_keys)).abs()
 
 
 @wrong("places missing")  # eight slopes at most

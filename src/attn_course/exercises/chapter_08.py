@@ -33,11 +33,8 @@ def _sentences(draw):
 
 
 def _count(mask):
-    return (mask.long().cumsum(-1) - 1).masked_fill(~mask, 0)
-
-
-def _columns(mask):
-    return torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
+    counted = mask.long().cumsum(-1)
+    return (counted - 1).masked_fill(~mask, 0)
 
 
 count_positions = Exercise(
@@ -47,43 +44,7 @@ count_positions = Exercise(
     use=lambda answer, mask: as_integers(answer(mask)),
     result_names=("positions",),
     chapter=8,
-    answers={
-        "padding counted": _columns,
-        "right for padding on the right only": lambda mask: _columns(mask) * mask,
-        "words set to 0": lambda mask: (mask.long().cumsum(-1) - 1).masked_fill(mask, 0),
-        "last position for all": lambda mask: (mask.sum(-1, keepdim=True) - 1).expand(mask.shape).masked_fill(~mask, 0),
-        "positions from 1": lambda mask: mask.long().cumsum(-1) * mask,
-        "padding not set to 0": lambda mask: mask.long().cumsum(-1) - 1,
-        "padding on the right keeps the last position": lambda mask: (mask.long().cumsum(-1) - 1).clamp(min=0),
-        "mask inverted": lambda mask: _count(~mask),
-        "counted over the batch": lambda mask: (mask.long().cumsum(0) - 1).masked_fill(~mask, 0),
-        "counted from the end": lambda mask: _count(mask.flip(-1)).flip(-1),
-        "counted through the batch": lambda mask: (
-            (mask.flatten().long().cumsum(0) - 1).view(mask.shape).masked_fill(~mask, 0)
-        ),
-        "padding taken to be on the left": lambda mask: (
-            (_columns(mask) - (~mask).sum(-1, keepdim=True)).clamp(min=0).masked_fill(~mask, 0)
-        ),
-        "padding taken to be on the left and not set to 0": lambda mask: (
-            _columns(mask) - (~mask).sum(-1, keepdim=True)
-        ).clamp(min=0),
-        "side of the first sentence for all": lambda mask: (
-            (_columns(mask) - (0 if mask[0, 0] else (~mask).sum(-1, keepdim=True))) * mask
-        ),
-        "first row for all": lambda mask: _count(mask)[:1].expand(mask.shape),
-        "first row counted": lambda mask: _count(mask)[:1].expand(mask.shape).masked_fill(~mask, 0),
-        "positions from 1 and padding counted on": lambda mask: mask.long().cumsum(-1),
-        "rolled": lambda mask: mask.long().cumsum(-1).roll(1, -1).masked_fill(~mask, 0),
-        "the mask itself": lambda mask: mask.long(),
-        "lengths instead of positions": lambda mask: mask.sum(-1),
-        "counted from the first word's column only": lambda mask: mask.nonzero()[:, 1],
-    },
     signs={
-        "a byte counts to 127": where(
-            lambda mask: mask.sum(-1).max() > 128,
-            lambda mask: (mask.cumsum(-1, dtype=torch.int8) - 1) * mask,
-            lambda mask: (mask.cumsum(-1, dtype=torch.uint8) - 1) * mask,
-        ),
         "not integers": lambda found, mask: found.is_floating_point() and torch.equal(found, _count(mask).to(found)),
         "another number at padding": lambda found, mask: (
             not found.is_floating_point() and torch.equal(found[mask], _count(mask)[mask])
@@ -112,26 +73,9 @@ def _positions_and_widths(draw):
     yield "one hand, beyond 2,048", torch.tensor([3, 2485], device=draw.device), 2, 10_000.0
 
 
-def _angles(positions, exponents, base=10_000.0):
-    exponents = exponents.to(positions.device, torch.float64)
-    return positions[..., None] * base**-exponents
-
-
-def _pairs(width):
-    return torch.arange(0, width, 2, dtype=torch.float64) / width
-
-
 def _mostly(found, wanted):
     """Return whether most numbers agree roughly, because angles with a power of the base lose digits."""
     return (found - wanted).abs().lt(0.05).double().mean() > 0.7
-
-
-def _in_turn(first, second):
-    return torch.stack([first, second], dim=-1).flatten(-2).float()
-
-
-def _sines_and_cosines(angles):
-    return _in_turn(angles.sin(), angles.cos())
 
 
 def _sinusoids(positions, d_model, base=10_000.0):
@@ -140,11 +84,7 @@ def _sinusoids(positions, d_model, base=10_000.0):
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-def _rows_in_order(positions, d_model, base):
-    if positions.dim() == 0:
-        return _sinusoids(torch.zeros_like(positions), d_model, base)
-    order = torch.arange(positions.size(-1), device=positions.device)
-    return _sinusoids(order.expand(positions.shape), d_model, base)
+_sinusoids_of_powers = Edited(_sinusoids, {"base**-exponents": "base**exponents"})
 
 
 def _wrong_below_0_only(found, positions, d_model, base):
@@ -158,20 +98,9 @@ sinusoids_at = Exercise(
     right=_sinusoids,
     result_names=("rows",),
     chapter=8,
-    answers={
-        "positions ignored": _rows_in_order,
-        "positions up to the largest": lambda positions, d_model, base: _sinusoids(
-            torch.arange(int(positions.max()) + 1, device=positions.device), d_model, base
-        ),
-        "as many rows as positions, in order": lambda positions, d_model, base: _sinusoids(
-            torch.arange(max(positions.numel(), 1), device=positions.device).view(positions.shape), d_model, base
-        ),
-    },
     signs={
         "wrong below 0": _wrong_below_0_only,
-        "multiplied instead of divided": lambda found, positions, d_model, base: _mostly(
-            found, _sines_and_cosines(_angles(positions, -_pairs(d_model), base))
-        ),
+        "multiplied instead of divided": lambda found, *inputs: _mostly(found, _sinusoids_of_powers(*inputs)),
         "angles cut to whole numbers": where(
             lambda *inputs: True,
             Edited(_sinusoids, {"    return": "    angles = angles.add(1e-9).floor()\n    return"}),
@@ -201,15 +130,6 @@ def _to_turn(draw):
     yield "heads that were split off", draw(2, 5, 3, 4).transpose(1, 2), at(5), 10_000.0
 
 
-def _turned(x, positions, base, exponents=None, sign=1):
-    """Rotate the two halves of the columns with the given exponents of the speeds."""
-    exponents = _pairs(x.size(-1)) if exponents is None else exponents
-    angles = sign * _angles(positions, exponents, base)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return a * cos - b * sin, a * sin + b * cos
-
-
 def _halves(x, positions, base=10_000.0):
     exponents = torch.arange(0, x.size(-1), 2, dtype=torch.float64, device=x.device) / x.size(-1)
     angles = positions[..., None] * base**-exponents
@@ -218,30 +138,7 @@ def _halves(x, positions, base=10_000.0):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
 
-def _every_column_its_speed(x, positions, base):
-    angles = _angles(positions, torch.arange(x.size(-1)) / x.size(-1), base)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-b, a], dim=-1) * sin
-
-
-def _angles_of_the_other_convention(x, positions, base):
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    angles = torch.stack([angles, angles], dim=-1).flatten(-2)  # as neighbours have them
-    a, b = x.chunk(2, dim=-1)
-    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(x.dtype)
-
-
-def _pairs_of_the_other_convention(x, positions, base):
-    angles = _angles(positions, _pairs(x.size(-1)), base)
-    angles = torch.cat([angles, angles], dim=-1)  # as halves have them
-    partner = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
-    return x * angles.cos().to(x.dtype) + partner * angles.sin().to(x.dtype)
-
-
-def _neighbours_to_halves(x, positions, base):
-    turned = rotate(x, positions, base=base)
-    return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
+_halves_of_powers = Edited(_halves, {"base**-exponents": "base**exponents"})
 
 
 turn_halves = Exercise(
@@ -252,21 +149,11 @@ turn_halves = Exercise(
     gradients=True,
     float64=True,
     chapter=8,
-    answers={
-        "neighbours paired": lambda x, positions, base: rotate(x, positions, base=base),
-        "angles of neighbours": _angles_of_the_other_convention,
-        "partners from neighbours": _pairs_of_the_other_convention,
-        "neighbours in and halves out": _neighbours_to_halves,
-        "each column its own speed": _every_column_its_speed,
-        "nothing turned": lambda x, positions, base: x.clone(),
-    },
     signs={
         "type not kept": lambda found, x, positions, base: (
             found.dtype != x.dtype and torch.allclose(found.double(), _halves(x, positions, base).double(), atol=1e-3)
         ),
-        "multiplied instead of divided": lambda found, x, positions, base: _mostly(
-            found, torch.cat(_turned(x, positions, base, -_pairs(x.size(-1))), dim=-1)
-        ),
+        "multiplied instead of divided": lambda found, *inputs: _mostly(found, _halves_of_powers(*inputs)),
     },
 )
 
@@ -292,12 +179,6 @@ def _rotary(q, k, v):
     newest = torch.arange(S - T, S, device=q.device)
     mask = make_causal_mask(T, S, device=q.device)
     return attention(rotate(q, newest), rotate(k), v, mask)
-
-
-def _future_as_zero(q, k, v, mask):
-    scores = q @ k.mT / math.sqrt(q.size(-1))
-    weights = scores.masked_fill(~mask, 0.0).softmax(-1)
-    return weights @ v, weights
 
 
 rotary_attention = Exercise(
@@ -349,11 +230,6 @@ linear_bias = Exercise(
     result_names=("bias",),
     chapter=8,
     signs={
-        "exponent cut to a whole number": where(
-            lambda num_heads, *lengths: 8 % num_heads > 0,
-            Edited(_linear_bias, {"-8 * h / num_heads": "(-8 * h // num_heads)"}),
-            Edited(_linear_bias, {"-8 * h / num_heads": "-(8 * h // num_heads)"}),
-        ),
         "one slope for all": lambda found, num_heads, num_queries, num_keys: (
             None
             if num_heads == 1
