@@ -62,7 +62,7 @@ _UNDONE = "so this step is one too many, or a step that undoes it is missing"
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def readings(
+def answers_on_changed_inputs(
     right: Callable, inputs: dict[str, Any], before: list[dict[str, Any]]
 ) -> Iterator[tuple[str, str, Callable]]:
     """Yield right answers on changed inputs: the name of the mistake, a sentence and the answer.
@@ -75,7 +75,7 @@ def readings(
     for names in _parameters(right):
         by_name = {name: inputs[name] for name in names if name in inputs}
         for mistake, says, change in _changes(by_name, before):
-            yield mistake, says, _reread(right, change)
+            yield mistake, says, _on_changed_inputs(right, change)
 
 
 def _parameters(right: Callable) -> list[list[str]]:
@@ -105,19 +105,19 @@ def _changes(by_name: dict[str, Any], before: list[dict[str, Any]]) -> Iterator[
         for into, of in ((one, other), (other, one)):
             yield (
                 INPUT_REPLACED,
-                _if(f"`{into}` were equal to `{of}`"),
+                _diagnosis(f"`{into}` were equal to `{of}`"),
                 lambda inputs, into=into, of=of: inputs | {into: inputs[of]},
             )
         yield (
             INPUTS_SWAPPED,
-            _if(f"`{one}` and `{other}` were swapped"),
+            _diagnosis(f"`{one}` and `{other}` were swapped"),
             lambda inputs, a=one, b=other: inputs | {a: inputs[b], b: inputs[a]},
         )
     tables = [n for n, value in by_name.items() if isinstance(value, Tensor) and value.dim() > 1]
     for one, other in itertools.combinations(tables, 2):
         yield (
             INPUT_RESHAPED,
-            _says_reshaped(f"`{one}` and `{other}`"),
+            _reshaped_diagnosis(f"`{one}` and `{other}`"),
             lambda inputs, a=one, b=other: inputs | {a: _reshaped(inputs[a]), b: _reshaped(inputs[b])},
         )
 
@@ -137,72 +137,72 @@ def _of_tensor(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[T
         first = "number" if dim == 1 else "row"
         yield (
             FIRST_FOR_ALL,
-            _if(f"every {first} of `{name}` were the first one, `{name}[0]`"),
+            _diagnosis(f"every {first} of `{name}` were the first one, `{name}[0]`"),
             # Where a mask may have an axis for the batch or none, it is the batch that is meant.
             lambda t: t[:1].expand_as(t).clone() if t.dim() == dim else t,
         )
         yield (
             FIRST_FOR_ALL,
-            _if(f"every {first} of `{name}` were the last one, `{name}[-1]`"),
+            _diagnosis(f"every {first} of `{name}` were the last one, `{name}[-1]`"),
             lambda t: t[-1:].expand_as(t).clone() if t.dim() == dim else t,
         )
         for step, other in ((1, "before it, and the first one the last"), (-1, "after it, and the last one the first")):
             yield (
                 INPUT_CHANGED,
-                _if(f"each {first} of `{name}` were the one {other}"),
+                _diagnosis(f"each {first} of `{name}` were the one {other}"),
                 lambda t, step=step: t.roll(step, 0) if t.dim() == dim else t,
             )
         if value.is_floating_point():
             for words, reduce in (("sum", torch.sum), ("mean", torch.mean)):
                 yield (
                     INPUT_CHANGED,
-                    _if(f"each {first} of `{name}` were the {words} of all of them"),
+                    _diagnosis(f"each {first} of `{name}` were the {words} of all of them"),
                     lambda t, reduce=reduce: reduce(t, 0, keepdim=True).expand_as(t).clone() if t.dim() == dim else t,
                 )
     if value.dtype == torch.bool:
-        yield (INPUT_INVERTED, _if(f"True and False were swapped in `{name}`"), torch.logical_not)
+        yield (INPUT_INVERTED, _diagnosis(f"True and False were swapped in `{name}`"), torch.logical_not)
         for truth in (True, False):
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {truth} everywhere, so check where you use it"),
+                _diagnosis(f"`{name}` were {truth} everywhere, so check where you use it"),
                 lambda t, truth=truth: torch.full_like(t, truth),
             )
         yield from _of_mask(name, value)
     elif value.is_floating_point():
         yield (
             INPUT_CHANGED,
-            _if(f"negative numbers of `{name}` had lost their sign"),
+            _diagnosis(f"negative numbers of `{name}` had lost their sign"),
             torch.abs,
         )
         for number in (0, 1):
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {number} everywhere, so check where you use it"),
+                _diagnosis(f"`{name}` were {number} everywhere, so check where you use it"),
                 lambda t, number=number: torch.full_like(t, number),
             )
         for words, function in _FUNCTIONS.items():
-            yield INPUT_CHANGED, _if(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
+            yield INPUT_CHANGED, _diagnosis(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
         if dim:
             for words, function in _ALONG_ROWS.items():
-                yield INPUT_CHANGED, _if(f"each row of `{name}` were {words} first, {_UNDONE}"), function
+                yield INPUT_CHANGED, _diagnosis(f"each row of `{name}` were {words} first, {_UNDONE}"), function
     else:
         for step, words in _STEPS.items():
-            says = _if(f"every number of `{name}` were 1 {words}")
+            says = _diagnosis(f"every number of `{name}` were 1 {words}")
             yield INPUT_SHIFTED, says, lambda t, step=step: t + step
-        yield INPUT_CHANGED, _if(f"negative numbers of `{name}` were 0"), lambda t: t.clamp(min=0)
-        yield INPUT_CHANGED, _if(f"negative numbers of `{name}` had lost their sign"), torch.abs
+        yield INPUT_CHANGED, _diagnosis(f"negative numbers of `{name}` were 0"), lambda t: t.clamp(min=0)
+        yield INPUT_CHANGED, _diagnosis(f"negative numbers of `{name}` had lost their sign"), torch.abs
         if dim:
             yield (
                 INPUT_CHANGED,
-                _if(f"`{name}` held 0, 1, 2 … along its last axis"),
+                _diagnosis(f"`{name}` held 0, 1, 2 … along its last axis"),
                 lambda t: torch.arange(t.size(-1), device=t.device, dtype=t.dtype).expand_as(t).clone(),
             )
     if dim:
-        yield INPUT_CHANGED, _if(f"`{name}` were reversed along its last axis"), lambda t: t.flip(-1)
+        yield INPUT_CHANGED, _diagnosis(f"`{name}` were reversed along its last axis"), lambda t: t.flip(-1)
     if dim > 1:
-        yield INPUT_CHANGED, _if(f"`{name}` were reversed along its second-to-last axis"), lambda t: t.flip(-2)
-        yield INPUT_TRANSPOSED, _if(f"`{name}` were transposed, {_UNDONE}"), lambda t: t.mT
-        says = _says_reshaped(f"`{name}`")
+        yield INPUT_CHANGED, _diagnosis(f"`{name}` were reversed along its second-to-last axis"), lambda t: t.flip(-2)
+        yield INPUT_TRANSPOSED, _diagnosis(f"`{name}` were transposed, {_UNDONE}"), lambda t: t.mT
+        says = _reshaped_diagnosis(f"`{name}`")
         yield INPUT_RESHAPED, says, _reshaped
 
 
@@ -210,12 +210,12 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
     if value.dim() > 1 and value.size(0) > 1:
         yield (
             INPUT_CHANGED,
-            _if(f"every key that is True in one row of `{name}` were True in all rows"),
+            _diagnosis(f"every key that is True in one row of `{name}` were True in all rows"),
             lambda t: t.any(0, keepdim=True).expand_as(t).clone(),
         )
         yield (
             INPUT_CHANGED,
-            _if(f"every key that is False in one row of `{name}` were False in all rows"),
+            _diagnosis(f"every key that is False in one row of `{name}` were False in all rows"),
             lambda t: t.all(0, keepdim=True).expand_as(t).clone(),
         )
     if value.dim() < 1:
@@ -226,21 +226,21 @@ def _of_mask(name: str, value: Tensor) -> Iterator[tuple[str, str, Callable[[Ten
         t[..., 0] = True
         return t
 
-    yield INPUT_CHANGED, _if(f"the first column of `{name}` were True"), first_too
+    yield INPUT_CHANGED, _diagnosis(f"the first column of `{name}` were True"), first_too
     yield (
         INPUT_CHANGED,
-        _if(f"a row of `{name}` that is False everywhere were True everywhere"),
+        _diagnosis(f"a row of `{name}` that is False everywhere were True everywhere"),
         lambda t: t | ~t.any(-1, keepdim=True),
     )
     if value.dim() > 1:
         yield (
             INPUT_CHANGED,
-            _if(f"`{name}` were False above its diagonal, as in a mask that hides the future"),
+            _diagnosis(f"`{name}` were False above its diagonal, as in a mask that hides the future"),
             torch.tril,
         )
         yield (
             INPUT_CHANGED,
-            _if(f"the diagonal of `{name}` were True"),
+            _diagnosis(f"the diagonal of `{name}` were True"),
             lambda t: t | torch.eye(t.size(-2), t.size(-1), dtype=torch.bool, device=t.device),
         )
 
@@ -249,7 +249,7 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
     if isinstance(value, bool):
         yield (
             INPUT_INVERTED,
-            _if(f"`{name}` were inverted"),
+            _diagnosis(f"`{name}` were inverted"),
             lambda truth: not truth,
         )
     if isinstance(value, bool | int | float):
@@ -257,17 +257,17 @@ def _of_plain(name: str, value: Any, others: Iterable[Any]) -> Iterator[tuple[st
         for constant in constants:
             yield (
                 INPUT_IGNORED,
-                _if(f"`{name}` were {constant} in every call, so check where you use it"),
+                _diagnosis(f"`{name}` were {constant} in every call, so check where you use it"),
                 lambda number, constant=constant: constant,
             )
     if isinstance(value, float):
         for words, function in diagnose_output.OF_NUMBERS.items():
             if not _is_usual(function, value):
                 continue
-            yield INPUT_CHANGED, _if(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
+            yield INPUT_CHANGED, _diagnosis(f"it got {words} `{name}` instead of `{name}`, {_UNDONE}"), function
     if isinstance(value, int) and not isinstance(value, bool):
         for step, words in _STEPS.items():
-            yield INPUT_SHIFTED, _if(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
+            yield INPUT_SHIFTED, _diagnosis(f"`{name}` were 1 {words}"), lambda number, step=step: number + step
 
 
 def _is_usual(function: Callable[[float], float], number: float) -> bool:
@@ -290,19 +290,19 @@ def _reshaped(tensor: Tensor) -> Tensor:
     return tensor.reshape(tensor.mT.shape).mT
 
 
-def _says_reshaped(what: str) -> str:
-    return _if(
+def _reshaped_diagnosis(what: str) -> str:
+    return _diagnosis(
         f"the numbers of {what} were in another order. Check whether you need a transpose instead of `reshape`, "
         "`view` or `flatten`, or the reverse"
     )
 
 
-def _if(what: str) -> str:
+def _diagnosis(what: str) -> str:
     """Return the sentence of a diagnosis, which holds for every answer with these results."""
     return f"In the trials that fail, your function acts as if {what}."
 
 
-def _reread(right: Callable, change: Change) -> Callable:
+def _on_changed_inputs(right: Callable, change: Change) -> Callable:
     """Return a right answer that changes its inputs first."""
     if not inspect.isclass(right):
         return _changed_before(right, change)

@@ -326,12 +326,12 @@ class Exercise:
         if changed is not None:
             return self._changes_input(changed)
         if name := self._mistake_by_result(runs, first):
-            return self._first_of_two(name)
+            return self._one_of_several(name)
         if most := self._mistake_in_most_trials(runs, first):
             return Verdict(False, f"Not right yet. {most[1]}", most[0])
         return self._judge_difference(runs, first)
 
-    def _first_of_two(self, name: str) -> Verdict:
+    def _one_of_several(self, name: str) -> Verdict:
         return Verdict(False, f"Not right yet. {self.mistakes[name].says} {_ANOTHER}", name)
 
     def _judge_difference(self, runs: list["Run"], first: "Run") -> Verdict:
@@ -342,17 +342,17 @@ class Exercise:
         if self.accepts is None:
             with contextlib.suppress(Exception):  # a result may refuse whatever is asked of it
                 mistake = (
-                    self._unlike_itself(first)
+                    self._differs_between_calls(first)
                     or diagnose_output.general_mistake(pairs, self.result_names)
-                    or self._known_reading(runs, first)
+                    or self._mistake_by_changed_inputs(runs, first)
                     or diagnose_output.by_input(pairs, [run.inputs_by_name() for run in failed], self.result_names)
-                    or self._mistake_and_fact(runs, first)
+                    or self._mistake_and_change(runs, first)
                 )
                 if not mistake and (name := self._mistake_by_part(runs, first)):
-                    return self._first_of_two(name)
+                    return self._one_of_several(name)
                 mistake = (
                     mistake
-                    or self._in_failing_trials(runs, first)
+                    or self._mistake_in_failing_trials(runs, first)
                     or diagnose_output.mostly_right(pairs, self.result_names)
                 )
                 part = None if mistake else diagnose_output.partly_right(pairs, self.result_names)
@@ -366,7 +366,7 @@ class Exercise:
 
     def _judge_closely(self, runs: list["Run"]) -> Verdict:
         """Judge the last digits and the gradients of an answer whose values are right."""
-        if later := self._changed_later(runs):
+        if later := self._changed_by_later_call(runs):
             return self._refuse(*later)
         remark = ""
         for run in runs:
@@ -380,7 +380,7 @@ class Exercise:
             )
         if self.gradients and (verdict := self._judge_gradients(runs)) is not None:
             return verdict
-        if difference := self._unlike_itself(runs[0]):
+        if difference := self._differs_between_calls(runs[0]):
             return self._refuse(*difference)
         if others := self._other_defaults(runs[0].answer):
             return self._refuse(ANOTHER_DEFAULT, f"Only one thing is wrong: {others[0][2]}")
@@ -509,7 +509,7 @@ class Exercise:
             others += agrees is False
         return 0 if first.error is not None and others >= fits else fits
 
-    def _unlike_itself(self, run: "Run") -> tuple[str, str] | None:
+    def _differs_between_calls(self, run: "Run") -> tuple[str, str] | None:
         """Return a diagnosis if a second call with the same inputs returns another result."""
         if self.accepts is not None or not all(map(is_copied, run.inputs)):  # a call may have spoiled the input
             return None
@@ -528,7 +528,7 @@ class Exercise:
         )
         return KEPT_BETWEEN_CALLS, text + run._tried_text()
 
-    def _changed_later(self, runs: list["Run"]) -> tuple[str, str] | None:
+    def _changed_by_later_call(self, runs: list["Run"]) -> tuple[str, str] | None:
         """Return a diagnosis if later calls changed an earlier result."""
         changed = next((run for run in runs if not run._is_right()), None)
         if self.accepts is not None or changed is None:
@@ -536,17 +536,17 @@ class Exercise:
         text = f"Later calls change the result of an earlier call of {self.name}. Each call must create its own result."
         return KEPT_BETWEEN_CALLS, text + changed._tried_text()
 
-    def _known_reading(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
+    def _mistake_by_changed_inputs(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find changed inputs for which the results would be right: the mistake's name and a sentence, or None."""
         if is_all_nan(first.found):  # which much could give
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
-        for name, says, answer in diagnose_input.readings(self.right, first.inputs_by_name(), before):
+        for name, says, answer in diagnose_input.answers_on_changed_inputs(self.right, first.inputs_by_name(), before):
             if self._fits(Mistake(says, answer), runs, first):
                 return name, says
         return None
 
-    def _in_failing_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
+    def _mistake_in_failing_trials(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find a mistake that is made only in some kinds of trials, such as those with a square matrix."""
         failed = [run for run in runs if not run.is_right]
         kinds = dict.fromkeys(run.what for run in failed)
@@ -559,7 +559,7 @@ class Exercise:
             return None
         before = [run.inputs_by_name() for run in runs if run.is_right]
         ways = ((name, mistake.says, mistake.answer) for name, mistake in self.ways if mistake.answer)
-        changed = diagnose_input.readings(self.right, first.inputs_by_name(), before)
+        changed = diagnose_input.answers_on_changed_inputs(self.right, first.inputs_by_name(), before)
         for name, says, answer in itertools.chain(ways, changed):
             mistake = Mistake(says, answer)
             if all(run.agrees_with(mistake) for run in (first, *failed)):
@@ -567,7 +567,7 @@ class Exercise:
                 return name, f"Your code is right in some trials. {where}{says}"
         return None
 
-    def _mistake_and_fact(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
+    def _mistake_and_change(self, runs: list["Run"], first: "Run") -> tuple[str, str] | None:
         """Find a known mistake followed by one more change, such as a transpose."""
         runs = [first, *(run for run in runs if run is not first and run.found is not None)]
         for name, mistake in self.ways:
