@@ -550,6 +550,12 @@ def test_each_line_is_drawn_in_a_look_of_its_own_and_named_at_its_end():
     assert rows == [["steps", *LINES], *[[f"{v:.2f}" for v in row] for row in zip(X, *LINES.values(), strict=True)]]
 
 
+def test_a_single_line_has_no_name_at_its_end_if_the_axis_has_it():
+    for name, named in (("loss", []), ("dev", ["dev"])):
+        (ax,) = plots.curves([1, 2], {name: [3, 4]}, xlabel="step", ylabel="loss").fig.axes
+        assert [text.get_text() for text in ax.texts] == named
+
+
 def test_names_of_lines_that_end_together_stand_apart_and_inside():
     ends = {f"line {i}": [0.5, end] for i, end in enumerate([1.0, 0.0, 1.0, 0.5, 1.0, 0.0])}
     picture = plots.curves([1, 2], ends, xlabel="x", ylabel="y")
