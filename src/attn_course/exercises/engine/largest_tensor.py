@@ -57,7 +57,8 @@ def yes_or_no(observed: bool, answer: Callable, mistakes: dict, *about: str) -> 
         mistakes: the mistakes of the exercise, by name.
         about: the names of those that consist in what was seen.
     """
-    others = (mistake.answer for name, mistake in mistakes.items() if name not in about)
-    if any(answer is other for other in others):
+    others = [mistake.answer for name, mistake in mistakes.items() if name not in about]
+    ways = [way for other in others for way in (other if isinstance(other, list) else [other])]
+    if any(answer is way for way in ways):
         return OPEN
     return "yes" if observed else "no"
