@@ -424,12 +424,12 @@ def test_the_pointer_on_a_token_shows_where_it_looks(shown, cross):
     tab.locator("[role=rowheader]").nth(1).hover()
     top = W[0, 0, 1].topk(3)
     told = ", ".join(f"{JAPANESE[i]} {value:.3f}" for value, i in zip(top.values, top.indices, strict=True))
-    assert answer(tab) == f"query bought looks most at {told}"
+    assert answer(tab) == f"query bought attends most to {told}"
     assert marked(tab) == ["bought"]
     tab.locator("[role=columnheader]").nth(1 + 4).hover()
     top = W[0, 0, :, 4].topk(3)
     told = ", ".join(f"{ENGLISH[i]} {value:.3f}" for value, i in zip(top.values, top.indices, strict=True))
-    assert answer(tab) == f"key 本 is looked at most by {told}"
+    assert answer(tab) == f"key 本 gets most weight from {told}"
 
 
 MASK = torch.rand(2, 3, 7, 11, generator=torch.Generator().manual_seed(1)) < 0.8
@@ -552,12 +552,12 @@ def test_everything_can_be_done_from_the_keyboard(shown, cross):
     assert answer(tab) == f"query bought, key <pad>: weight {W[0, 1, 1, 10]:.3f}"
     press("Home")
     press("ArrowLeft")
-    assert answer(tab).startswith("query bought looks most at ")
+    assert answer(tab).startswith("query bought attends most to ")
     press("Control+End")
     assert answer(tab) == f"query ., key <pad>: weight {W[0, 1, 6, 10]:.3f}"
     press("Control+Home")
     press("ArrowUp")
-    assert answer(tab).startswith("key 私 is looked at most by ")
+    assert answer(tab).startswith("key 私 gets most weight from ")
     press("Escape")
     assert marked(tab) == []
     press("ArrowDown")
@@ -647,7 +647,7 @@ def test_a_masked_cell_is_hatched_and_said(shown):
     assert cell(tab, 2, 5).inner_text() == ""
     assert tab.locator(".key").inner_text().endswith("not allowed")
     tab.locator("[role=columnheader]").nth(1 + 6).hover()
-    assert answer(tab).startswith("key . is looked at most by . 0.")  # one query only may look there
+    assert answer(tab).startswith("key . gets most weight from . 0.")  # one query only may look there
     assert "," not in answer(tab)
 
 
@@ -731,8 +731,8 @@ def test_an_empty_row_looks_at_nothing_and_of_equal_weights_the_first_is_named(s
     for row in range(3):
         tab.locator("[role=rowheader]").nth(row).hover()
         said.append(answer(tab))
-    assert said[:2] == ["query a looks most at y 0.750, x 0.250", "query b looks most at nothing"]
-    assert said[2] == "query c looks most at x 0.500, z 0.250, w 0.125"  # the first of equals
+    assert said[:2] == ["query a attends most to y 0.750, x 0.250", "query b attends most to nothing"]
+    assert said[2] == "query c attends most to x 0.500, z 0.250, w 0.125"  # the first of equals
 
 
 def test_panels_that_are_no_heads_have_no_mean(shown):
@@ -779,15 +779,15 @@ def test_lines_are_as_thick_as_the_weights(shown, cross):
     option = tab.get_by_role("option", name="bought")
     option.click()
     told = ", ".join(f"{JAPANESE[i]} {W[0, 0, 1, i]:.3f}" for i in W[0, 0, 1].topk(3).indices)
-    assert answer(tab) == f"query bought looks most at {told}"
+    assert answer(tab) == f"query bought attends most to {told}"
     beside = tab.get_by_role("listbox", name="keys").locator("i").all_inner_texts()
     assert beside == [f"{w:.3f}" for w in W[0, 0, 1]]
     seen = tab.locator(".loom path:not(.off)").evaluate_all("(es) => es.map((e) => +e.style.getPropertyValue('--w'))")
     assert seen == pytest.approx(rounded[1][rounded[1] >= 0.02].tolist())
     tab.keyboard.press("ArrowRight")
-    assert answer(tab).startswith("key は is looked at most by ")
+    assert answer(tab).startswith("key は gets most weight from ")
     tab.keyboard.press("ArrowDown")
-    assert answer(tab).startswith("key 昨日 is looked at most by ")
+    assert answer(tab).startswith("key 昨日 gets most weight from ")
     assert tab.get_by_role("option", selected=True).all_inner_texts() == ["昨日"]
 
 

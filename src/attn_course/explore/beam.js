@@ -1,12 +1,12 @@
-// Beam search over a small language: which beginnings live on, which have ended, which are dropped.
+// Beam search over a small language: which prefixes stay in the beam, which have ended, which are dropped.
 import { element, number, setAttributes, setText, start, svg } from "./core.js";
 
-/** @typedef {{ parent: number, p: number, end: boolean }} Beginning */
+/** @typedef {{ parent: number, p: number, end: boolean }} Prefix */
 /** @typedef {{ options: number[], ended: number[], beams: number[] }} Step */
 
 /**
- * The logarithm of each beginning's probability; parents come before their children.
- * @param {Beginning[]} nodes
+ * The logarithm of each prefix's probability; parents come before their children.
+ * @param {Prefix[]} nodes
  * @returns {number[]}
  */
 export function logProbs(nodes) {
@@ -18,7 +18,7 @@ export function logProbs(nodes) {
 
 /**
  * What each step of a search compares, best first, what of it has ended among the best, and what goes on.
- * @param {Beginning[]} nodes @param {number} size of the beam
+ * @param {Prefix[]} nodes @param {number} size of the beam
  * @returns {Step[]}
  */
 export function searchSteps(nodes, size) {
@@ -40,7 +40,7 @@ export function searchSteps(nodes, size) {
 
 start(
   "beam",
-  () => ({ size: 2, step: 0 }),
+  () => ({ size: 2, step: 1 }),
   (figure) => {
     const { data, state } = figure,
       { nodes, widest, hard } = data,
@@ -80,7 +80,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "Beginnings, with their probability"),
+        element("figcaption", {}, "All prefixes; those that the search has reached show their probability"),
         picture,
         key,
       ),
@@ -115,7 +115,7 @@ start(
     const p = (i, digits = 4) => number(Math.exp(logs[i]) + 1e-9, digits); // a half is rounded up, whatever the logarithm made of it
     const steps = () => searchSteps(nodes, state.size);
     const size = figure.slider("size", { label: "Beam size", min: 1, max: widest, step: 1 });
-    size.addEventListener("input", () => figure.change({ step: 0 }));
+    size.addEventListener("input", () => figure.change({ step: 1 }));
     const slider = figure.slider("step", {
       label: "Step",
       min: 0,
@@ -173,13 +173,13 @@ start(
           ),
         );
         setAttributes(picture, {
-          "aria-label": `Step ${state.step}. In the beam: ${list(nodes.flatMap((_, i) => (kinds[i] === "kept" ? [i] : []))) || "the empty beginning"}. Dropped: ${list(nodes.flatMap((_, i) => (kinds[i] === "dropped" ? [i] : []))) || "none"}.`,
+          "aria-label": `Step ${state.step}. In the beam: ${list(nodes.flatMap((_, i) => (kinds[i] === "kept" ? [i] : []))) || "the empty prefix"}. Dropped: ${list(nodes.flatMap((_, i) => (kinds[i] === "dropped" ? [i] : []))) || "none"}.`,
         });
       },
       describe() {
         const all = steps(),
           now = all[state.step - 1];
-        if (!now) return `A beam of ${state.size} begins with one beginning, the empty one.`;
+        if (!now) return `A beam of ${state.size} starts from the empty prefix.`;
         const last = state.step === all.length,
           found = ended(),
           dropped = now.options.length - now.ended.length - now.beams.length;

@@ -80,9 +80,8 @@ def beam(following: Mapping[tuple[str, ...], Mapping[str, float]], end: str = "�
         0,
         f"Now make the beam {size} wide and step to the end. Then try a beam of 1, which is greedy search, and a beam "
         "of 2.",
-        f"A beam keeps the best beginnings, and the search stops when {size} sentences have ended. “{named(lost)}” had "
-        f"not ended yet, so “{named(last)}” took its place. A beam of 1 can miss even the most probable sentence. To "
-        "check it: "
+        f"A beam keeps the best prefixes, and the search stops when {size} sentences have ended. “{named(lost)}” had "
+        f"not ended yet, so “{named(last)}” took its place. A beam of 1 can miss even the most probable sentence.",
         f"`search(by_table, {size})[{size - 1}]` holds `{tuple(nodes[last]['words'])}`, and "
         f"`everything[{best.index(lost)}]` holds `{tuple(nodes[lost]['words'])}`.",
     )

@@ -1,4 +1,4 @@
-// A key–value cache under the hand: append, truncate, append again; what is computed, what is read, what is left behind.
+// A key–value cache: append, truncate, append again; what is computed, what is read, what is left behind.
 import { average, dot, softmax } from "./arithmetic.js";
 import { element, number, setAttributes, setText, start } from "./core.js";
 
@@ -79,7 +79,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "The memory, and the weights of the newest token"),
+        element("figcaption", {}, "The cache, and the weights of the newest token"),
         table,
       ),
       element("div", { class: "card" }, out, count),
@@ -109,8 +109,8 @@ start(
     places.forEach(({ e }, i) =>
       e.addEventListener("click", () => (i < state.length ? truncate(i + 1) : append(state.length % tokens.length))),
     );
-    const back = figure.button("Take one back", () => truncate(state.length - 1));
-    const empty = figure.button("Take all back", () => truncate(0));
+    const back = figure.button("Remove last", () => truncate(state.length - 1));
+    const empty = figure.button("Clear", () => truncate(0));
     const format = (row, digits = 2) => row.map((x) => number(x, digits)).join(", ");
     return {
       draw() {
@@ -158,7 +158,7 @@ start(
         const { held, length, computed, without } = figure.start,
           token = length % tokens.length;
         const memory = /** @type {Memory} */ (appended({ held, length: length - 1 }, token));
-        const note = `Took ${tokens[held[length - 1]]} back and wrote ${tokens[token]}: one query, one key and one value were computed.`;
+        const note = `Removed ${tokens[held[length - 1]]} and wrote ${tokens[token]}: one query, one key and one value were computed.`;
         return { ...memory, computed: computed + 1, without: without + memory.length, back: 1, after: 1, note };
       },
     };

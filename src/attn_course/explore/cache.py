@@ -49,7 +49,7 @@ def cache(
         tables.append(np.array(rounded(table)))
     if not 2 <= written < min(len(tokens), _ROOM):
         raise ValueError(
-            f"written ({written}) must be from 2 to {min(len(tokens), _ROOM) - 1}: one can be taken back, and another "
+            f"written ({written}) must be from 2 to {min(len(tokens), _ROOM) - 1}: one can be removed, and another "
             "follow"
         )
     queries, keys, values = tables
@@ -67,7 +67,7 @@ def cache(
     before, last, other = tokens[: written - 1], tokens[written - 1], tokens[written]
     rows = [*range(written - 1), written]
     guess = Guess(
-        f"“{' '.join(tokens[:written])}” is in the cache. Take “{last}” back and add “{other}” instead. "
+        f"“{' '.join(tokens[:written])}” is in the cache. Remove “{last}” and add “{other}” instead. "
         "Which keys and values have to be computed?",
         [
             f"The keys and values of all {written} tokens, because the text is a different one.",
@@ -75,11 +75,11 @@ def cache(
             f"The key and the value of “{other}”, after “{last}” has been overwritten with zeros.",
         ],
         1,
-        f"Now take “{last}” back, look at its place, and add “{other}”. Then fill the cache.",
+        f"Now remove “{last}”, look at its place, and add “{other}”. Then fill the cache.",
         f"The keys and values of “{' '.join(before)}” do not depend on later tokens, so they stay the same. Truncating "
         "a cache only reduces the number of filled places. The old numbers behind them are not erased, but nobody "
-        f"reads them. To check it: `small(x[{rows}], make_causal_mask({written}))[0][:{written - 1}]` equals "
-        f"`six[:{written - 1}]`.",
+        "reads them.",
+        f"`small(x[{rows}], make_causal_mask({written}))[0][:{written - 1}]` equals `six[:{written - 1}]`.",
     )
     sheet = Canvas(40 + 26 * _ROOM)
     for x, title in ((40, "token"), (150, "key"), (295, "value")):

@@ -4,7 +4,7 @@
 
 /** @typedef {number | string | boolean | number[]} Value */
 /** @typedef {Record<string, any>} State */
-/** @typedef {{ id: string, name: string, question: string, options: string[], right: number, task: string, answer: string, [more: string]: any }} Data */
+/** @typedef {{ id: string, name: string, question: string, options: string[], right: number, task: string, answer: string, check: string, [more: string]: any }} Data */
 /** @typedef {{ draw: () => void, describe?: () => string, solved?: () => boolean, solve?: () => State }} Drawn solve gives the state that shows the answer */
 /** @typedef {Node | string} Child */
 
@@ -248,7 +248,7 @@ export class Figure {
   button(label, press, atEnd) {
     const e = element("button", { type: "button" }, label);
     e.addEventListener("click", press);
-    if (atEnd) this.effects.push(() => setText(e, atEnd() ? "From the beginning" : label));
+    if (atEnd) this.effects.push(() => setText(e, atEnd() ? "Back to the start" : label));
     this.controls.append(e);
     return e;
   }
@@ -264,12 +264,17 @@ export class Figure {
   }
 
   /**
-   * Below a picture, show the value of the part that has the pointer or the focus.
+   * Below a picture, or at another place, show the value of the part that has the pointer or the focus.
    * @param {Element} picture @param {(event: any) => string | null | undefined} describe gives the text of a part, if it has one
+   * @param {Element} line where it is shown
    */
-  showValues(picture, describe = ({ target }) => target.closest("[data-value]")?.getAttribute("data-value")) {
-    const line = element("p", { class: "value-line" }, POINT);
-    picture.after(line);
+  showValues(
+    picture,
+    describe = ({ target }) => target.closest("[data-value]")?.getAttribute("data-value"),
+    line = element("p", { class: "value-line" }),
+  ) {
+    setText(line, POINT);
+    if (!line.isConnected && !line.parentNode) picture.after(line);
     for (const type of ["pointermove", "pointerdown", "focusin"])
       picture.addEventListener(type, (event) => {
         const text = describe(event);
@@ -419,41 +424,55 @@ export class Plane {
 
 /** @param {Figure} figure */
 function frame(figure) {
-  const { data, host } = figure;
+  const { data } = figure;
   let guess = -1,
     shown = false;
   const task = element("p", { class: "task", hidden: true }, ...withCode(data.task));
   const answerButton = element("button", { type: "button", class: "quiet" }, "Show the answer");
   const answer = element("p", { class: "answer-text", "aria-live": "polite" });
+  const check = element("p", { class: "check", hidden: true }, "In the notebook: ", ...withCode(data.check ?? ""));
   const question = element("p", { class: "question" }, ...withCode(data.question));
   const ask = element("fieldset", { class: "guess" }, element("legend", {}, "Your guess"));
-  data.options.forEach((option, i) => {
-    const input = element("input", { type: "radio", name: "guess", value: i });
+  const options = data.options.map((option, i) => {
+    const input = element("input", { type: "radio", name: "guess", value: i }),
+      mark = element("b", { class: "mark" });
     input.addEventListener("change", () => {
       guess = i;
-      task.hidden = shown;
-      figure.judge();
+      judge();
     });
-    ask.append(element("label", {}, input, element("span", {}, ...withCode(option))));
+    ask.append(element("label", {}, input, element("span", {}, mark, ...withCode(option))));
+    return { input, mark };
   });
-  const tell = () => {
+  const judge = () => {
+    shown ||= guess >= 0 && figure.touched && Boolean(figure.drawn.solved?.());
+    task.hidden = shown || guess < 0;
+    answerButton.hidden = shown;
+    check.hidden = !shown || !data.check;
+    const verdict = guess === data.right ? "Your guess is right. " : "Not what you guessed. ";
+    answer.replaceChildren(
+      ...(shown && guess >= 0 ? [element("b", {}, verdict)] : []),
+      ...(shown ? withCode(data.answer) : []),
+    );
+    options.forEach(({ mark }, i) =>
+      setText(mark, !shown ? "" : i === data.right ? "✓ Right: " : i === guess ? "✗ Wrong: " : ""),
+    );
+  };
+  figure.judge = judge;
+  answerButton.addEventListener("click", () => {
     shown = true;
-    task.hidden = answerButton.hidden = true;
-    const verdict =
-      guess < 0 ? [] : [element("b", {}, guess === data.right ? "Your guess is right. " : "Not what you guessed. ")];
-    answer.replaceChildren(...verdict, ...withCode(data.answer));
-    host.setAttribute("data-answered", "");
-  };
-  const show = () => {
-    tell();
+    judge();
     if (figure.drawn.solve) figure.change(figure.drawn.solve());
-  };
-  figure.judge = () => {
-    if (shown || (guess >= 0 && figure.touched && figure.drawn.solved?.())) tell();
-  };
-  answerButton.addEventListener("click", show);
+  });
   const reset = element("button", { type: "button", class: "quiet" }, "Start again");
-  reset.addEventListener("click", () => figure.change(structuredClone(figure.start)));
+  reset.addEventListener("click", () => {
+    options.forEach(({ input }) => {
+      input.checked = false;
+    });
+    guess = -1;
+    shown = false;
+    judge();
+    figure.change(structuredClone(figure.start));
+  });
   return element(
     "div",
     { class: "explore", role: "group", "aria-label": data.name },
@@ -464,6 +483,7 @@ function frame(figure) {
     ask,
     task,
     answer,
+    check,
     element("p", { class: "last" }, answerButton, reset),
   );
 }

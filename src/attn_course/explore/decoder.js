@@ -39,7 +39,7 @@ start(
     figure.choice("net", "Network", { on: "with attention", off: "with one vector" });
     figure.choice(
       "text",
-      "Characters of the text",
+      "Length of the text",
       Object.fromEntries(texts.map(([text], i) => [`${i}`, `${text.length}`])),
     );
     figure.slider("step", {
@@ -88,7 +88,7 @@ start(
     };
     const share = (net, length) => {
       const range = characters.findIndex(([a, b]) => a <= length && length <= b);
-      return { range: characters[range], right: exact[net][state.step][range].toFixed(2) };
+      return { range: characters[range], right: `${(100 * exact[net][state.step][range]).toFixed(0)} %` };
     };
     return {
       draw() {
@@ -109,7 +109,7 @@ start(
           { range, right: good } = share(mine, text.length);
         setText(
           count,
-          `At this step, the network with ${mine} writes ${good} of the test texts of ${range[0]} to ${range[1]} characters correctly. The network with ${other} writes ${share(other, text.length).right} of them correctly.`,
+          `At this step, the network with ${mine} writes ${good} of the dates correctly, if the text has ${range[0]} to ${range[1]} characters. The network with ${other} writes ${share(other, text.length).right} of them correctly.`,
         );
       },
       describe() {

@@ -20,8 +20,8 @@ _GUESS = Guess(
     "vector and the longer texts.",
     "Nobody programmed what the network attends to. Before training, all weights for this text are below 0.1, and "
     "training moves them to the month. The network with one vector is another network, trained on the same texts. It "
-    "learns more slowly, and section 1.5 trains it longer. To check it, at the end of section 1.13: "
-    '`answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
+    "learns more slowly, and section 1.5 trains it longer.",
+    'at the end of section 1.13, `answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
 )
 _SHOWN = "the 3rd of May, 2021"
 
@@ -38,7 +38,7 @@ def decoder(record: dict[str, Any] | None = None) -> Explorable:
 
     Example:
         >>> print(decoder().text.split("\\n")[0])
-        A date is written, with a look at what is read before each character
+        The attention weights for each character of a date that is written
     """
     record = load("dates") if record is None else record
     texts = [text for text, _ in record["texts"]]
@@ -66,5 +66,5 @@ def decoder(record: dict[str, Any] | None = None) -> Explorable:
         sheet.text(left + (s + 0.5) * wide, top - 12, character, size=13)
     for t, character in enumerate(written):
         sheet.text(left - 8, top + (t + 0.5) * high, character, anchor="end", size=13)
-    alt = "A date is written, with a look at what is read before each character"
+    alt = "The attention weights for each character of a date that is written"
     return Explorable("decoder", sheet.finish(alt, lines), _GUESS, shown=shown, **record)

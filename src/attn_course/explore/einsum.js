@@ -66,7 +66,7 @@ start(
       element("figure", { class: "card wide" }, call, program, input),
       element("div", { class: "card" }, shape, result),
     );
-    figure.choice("second", "Letters of k", { sd: "sd", td: "td, a mistake" });
+    figure.choice("second", "Letters of k", { sd: "sd", td: "td, a typo" });
     figure.choice("out", "Result", { ts: "ts", st: "st", t: "t", s: "s", tsd: "tsd", none: "nothing" });
     figure.choice("keys", "Keys", { all: `${k.length}`, few: `${T}, as many as queries` });
     const now = () => {
@@ -133,7 +133,7 @@ start(
         return `${what} The result has ${made.values.length} ${made.values.length > 1 ? "numbers" : "number"}.${state.second === "td" ? " Query i met only key i." : ""}`;
       },
       solved: () => state.second === "td" && !now().made.error,
-      solve: () => ({ second: "td", keys: "few" }),
+      solve: () => ({ second: "td", keys: "few", out: "t" }),
     };
   },
 );

@@ -48,9 +48,8 @@ def einsum(q: Tensor | ArrayLike, k: Tensor | ArrayLike) -> Explorable:
         2,
         "Now choose the wrong letters td for k, then a result that they allow, and as many keys as queries.",
         "A letter that both inputs have is one loop, so query 0 meets only key 0, query 1 only key 1, and so on. "
-        "PyTorch raises an error only if the two axes have different lengths. To check it: "
-        '`torch.einsum("td,td->t", q, k)` raises an error, and '
-        f'`torch.einsum("td,td->t", q, k[:{T}])` does not.',
+        "PyTorch raises an error only if the two axes have different lengths.",
+        f'`torch.einsum("td,td->t", q, k)` raises an error, and `torch.einsum("td,td->t", q, k[:{T}])` does not.',
     )
     sheet = Canvas(64 + 26 * T)
     sheet.text(WIDTH / 2, 18, 'torch.einsum("td,sd->ts", q, k): d disappears', size=14)

@@ -52,7 +52,11 @@ class Explorable:
         return self.html
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        return {"text/html": self.html, "image/svg+xml": self.drawing.svg, "text/plain": self.text}, {}
+        return {
+            "text/html": self.html,
+            "image/svg+xml": self.drawing.svg,
+            "text/plain": self.text,
+        }, {}
 
     def save(self, path: str | Path) -> None:
         """Write the figure to an HTML file that opens without a server."""
@@ -61,18 +65,33 @@ class Explorable:
 
 
 class Guess:
-    """A multiple-choice question about a figure, with its explanation."""
+    """A multiple-choice question about a figure, with its explanation and a line of code that checks it."""
 
-    def __init__(self, question: str, options: Sequence[str], right: int, task: str, answer: str) -> None:
+    def __init__(
+        self,
+        question: str,
+        options: Sequence[str],
+        right: int,
+        task: str,
+        answer: str,
+        check: str = "",
+    ) -> None:
         self.question, self.options, self.right = question, list(options), right
-        self.task, self.answer = task, answer
+        self.task, self.answer, self.check = task, answer, check
 
     def __str__(self) -> str:
         options = [f"  ({letter}) {option}" for letter, option in zip("abcdef", self.options, strict=False)]
-        return "\n".join([f"Guess first. {self.question}", *options, f"Answer: ({'abcdef'[self.right]}) {self.answer}"])
+        return "\n".join(
+            [
+                f"Guess first. {self.question}",
+                *options,
+                f"Answer: ({'abcdef'[self.right]}) {self.answer}",
+                *([f"In the notebook: {self.check}"] if self.check else []),
+            ]
+        )
 
     def record(self) -> dict[str, Any]:
-        """Return the question, the options, the number of the right option, the task and the answer for the script."""
+        """Return the parts for the script, by their names."""
         return dict(vars(self))
 
 

@@ -18,8 +18,8 @@ _GUESS = Guess(
     2,
     "Now put the object first, move through the training, and see which words the model attends to.",
     "Only 25 of 400 are right, and each of these has the same animal twice. In training, the subject always came "
-    "first, so the position was enough and the particles taught the model nothing. "
-    'To check it: `say("犬 を 猫 が 追った")` begins with `dogs chased cats`, as if 犬 were the subject.',
+    "first, so the position was enough and the particles taught the model nothing.",
+    '`say("犬 を 猫 が 追った")` begins with `dogs chased cats`, as if 犬 were the subject.',
 )
 _ORDERS = ("subject first", "object first")
 
@@ -36,7 +36,7 @@ def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
 
     Example:
         >>> print(japanese_particles().text.split("\\n")[0])
-        A translator in training, and the words it looks at
+        A translator in training, and the words that it attends to
     """
     record = load("orders") if record is None else record
     check_steps(record, [record["weights"], record["written"], record["exact"]])
@@ -64,5 +64,5 @@ def japanese_particles(record: dict[str, Any] | None = None) -> Explorable:
         sheet.text(left + (s + 0.5) * wide, top - 14, word)
     for t, word in enumerate(written[: len(weights)]):
         sheet.text(left - 8, top + (t + 0.5) * high, short(word), anchor="end")
-    alt = "A translator in training, and the words it looks at"
+    alt = "A translator in training, and the words that it attends to"
     return Explorable("japanese_particles", sheet.finish(alt, lines), _GUESS, **record)

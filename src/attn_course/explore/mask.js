@@ -1,4 +1,4 @@
-// A mask to paint: what the weights become, and whose scores still have a say in them.
+// A mask to paint: what the weights become, and whose scores still influence them.
 import { maskedWeights, say } from "./arithmetic.js";
 import { element, number, setAttributes, setText, start } from "./core.js";
 
@@ -102,12 +102,11 @@ start(
       [`${tokens[size - 1]} is padding`]: (_, s) => s < size - 1,
     };
     figure.controls.append(element("span", { class: "quiet-text" }, "Mask"));
-    for (const name in presets)
-      figure.button(name, () =>
-        figure.change({
-          mask: places.flatMap((t) => places.map((s) => +presets[name](t, s))),
-        }),
-      );
+    for (const name in presets) {
+      const mask = places.flatMap((t) => places.map((s) => +presets[name](t, s)));
+      const button = figure.button(name, () => figure.change({ mask: [...mask] }));
+      figure.effects.push(() => setAttributes(button, { "aria-pressed": String(String(state.mask) === String(mask)) }));
+    }
     figure.choice("means", "True means", { may: "may attend", not: "hidden" });
     figure.choice("when", "What is hidden becomes", {
       before: "−∞ before the softmax",

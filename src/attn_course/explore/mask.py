@@ -22,7 +22,7 @@ _GUESS = Guess(
     "Now choose “0 after it” and look at the third table. Then divide again, paint masks of your own, and change what "
     "True means.",
     "A hidden key that takes part in the softmax is still in the denominator. Its own weight becomes 0, but its score "
-    "changes all other weights of the row, so a model can read the future. To check it: "
+    "changes all other weights of the row, so a model can read the future.",
     "`s = scores.clone().requires_grad_()`, then "
     "`(softmax(s) * causal)[1, 0].backward()` leaves numbers in the hidden columns of `s.grad[1]`, and "
     "`softmax(s.masked_fill(~causal, -math.inf))[1, 0].backward()` leaves zeros there.",
@@ -68,7 +68,14 @@ def mask(scores: Tensor | ArrayLike, tokens: Sequence[str], start: Tensor | Arra
         sheet.text(x, 14, title, anchor="start", kind="quiet", size=12)
     for x in (left, left + 200):
         for i, token in enumerate(tokens):
-            sheet.text(x + cell * (i + 0.5), top - 5, short(token, 7), anchor="start", size=11, upright=False)
+            sheet.text(
+                x + cell * (i + 0.5),
+                top - 5,
+                short(token, 7),
+                anchor="start",
+                size=11,
+                upright=False,
+            )
             sheet.text(x - 5, top + cell * (i + 0.5), short(token, 8), anchor="end", size=11)
     sheet.cells(allowed, left, top, (cell, cell))
     sheet.table(left + 200, top, size, size, "weights", cell=(cell, cell), shades=np.round(weights, 2))

@@ -35,10 +35,9 @@ start(
     const context = svg("path", { class: "context", d: "M-7 -7L7 7M-7 7L7 -7" });
     const names = tokens.map((t) => svg("text", { class: "name key" }, t)),
       asking = svg("text", { class: "name query" }, "query");
-    const named = tokens.map((t) => svg("text", { class: "name value" }, t)),
-      named_ = svg("text", { class: "name context" }, "context");
+    const named = tokens.map((t) => svg("text", { class: "name value" }, t));
     left.back.append(...arrows, ask, ...names, asking);
-    right.back.append(area, ...weight, context, ...named, named_);
+    right.back.append(area, ...weight, ...named, context);
     tokens.forEach((token, i) => {
       left.handle("keys", i, `key of ${token}`, { kind: "key", moved: touched(`the key of ${token}`) });
       right.handle("values", i, `value of ${token}`, { kind: "value", moved: touched(`the value of ${token}`) });
@@ -71,14 +70,19 @@ start(
     figure.stage.append(
       card("Queries meet keys", left.svg),
       card("Scores become weights", table),
-      card("Weights average values", right.svg),
+      card("Weights average values; the cross is the context", right.svg),
     );
-    for (const { svg: picture } of [left, right]) {
-      figure.showValues(picture, ({ target }) => {
-        const handle = target.closest(".handle");
-        return handle && `${handle.getAttribute("aria-label")}: ${handle.getAttribute("aria-valuetext")}`;
-      });
-    }
+    const line = element("p", { class: "value-line" });
+    figure.stage.append(line);
+    for (const { svg: picture } of [left, right])
+      figure.showValues(
+        picture,
+        ({ target }) => {
+          const handle = target.closest(".handle");
+          return handle && `${handle.getAttribute("aria-label")}: ${handle.getAttribute("aria-valuetext")}`;
+        },
+        line,
+      );
     const factor = () => 10 ** state.times;
     const slider = figure.slider("times", {
       label: "Length of the query",
@@ -122,7 +126,7 @@ start(
           setAttributes(weight[i], { cx: right.x(x), cy: right.y(y), r: (27 * Math.sqrt(weights[i])).toFixed(1) }),
         );
         setAttributes(context, { transform: `translate(${right.x(out[0]).toFixed(1)} ${right.y(out[1]).toFixed(1)})` });
-        right.label([...named, named_], [...values, out]);
+        right.label(named, values);
         rows.forEach(({ score, bar }, i) => {
           setText(score, number(scores[i]));
           setText(bar, number(weights[i], 3));

@@ -22,8 +22,7 @@ _GUESS = Guess(
     2,
     "Now drag the query, make it longer, and then drag a key and a value: which of the three tables changes?",
     "Queries and keys decide only the weights. All weights are at least 0 and sum to 1, so the context vector is an "
-    "average of the values and stays in their hull. A value can change the hull, but it changes no weight. To check "
-    "it: "
+    "average of the values and stays in their hull. A value can change the hull, but it changes no weight.",
     "`attn_course.attention(100 * q, k, v)[0]` has no number above `v.amax(0)` and none below `v.amin(0)`.",
 )
 

@@ -4,7 +4,7 @@ import { setAttributes, setText, svg } from "./core.js";
 /** A row of weights in percent: two digits for each, a point for 0, # for all. @param {string} row @returns {number[]} */
 export const unpack = (row) => (row.match(/\d\d|[.#]/g) ?? []).map((x) => (x === "." ? 0 : x === "#" ? 1 : +x / 100));
 
-/** Which columns a row looks at most, in words; none if it looks at all alike. @param {number[]} row @param {string[]} columns @param {number} [most] */
+/** Which columns a row attends to most, in words; none if it attends to all alike. @param {number[]} row @param {string[]} columns @param {number} [most] */
 export const spots = (row, columns, most = 2) =>
   row
     .map((w, s) => ({ w, s }))

@@ -62,7 +62,7 @@ start(
     );
     figure.slider("query", { label: "Position of the query", min: 0, max: far, step: 1 });
     figure.slider("key", { label: "Position of the key", min: 0, max: far, step: 1 });
-    figure.slider("moved", { label: "Both moved on by", min: 0, max: 200, step: 5 });
+    figure.slider("moved", { label: "Both shifted by", min: 0, max: 200, step: 5 });
     figure.slider("pairs", { label: "Pairs of columns", min: 1, max: most, step: 1 });
     figure.slider("base", { label: "Base", min: 0.2, max: 4, step: "any", show: (x) => number(10 ** x, 0) });
     const base = () => 10 ** state.base;
@@ -140,9 +140,7 @@ start(
       describe() {
         const now = score(apart()),
           rest = Array.from({ length: far }, (_, i) => i + 1).filter((d) => d > apart() && score(d) > now + 0.005);
-        const back = rest.length
-          ? `It is higher again at distance ${rest[0]}.`
-          : "It is not higher at any larger distance.";
+        const back = rest.length ? `At distance ${rest[0]}, it is higher.` : "At no larger distance is it higher.";
         return `Positions ${state.query + state.moved} and ${state.key + state.moved}: the score is ${number(now, 3)}, at distance ${apart()}. ${back}`;
       },
       solved: () => state.moved >= 20,

@@ -42,7 +42,7 @@ def rotary(head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: in
         for i, (speed, angle) in enumerate(zip(speeds, angles, strict=True))
     ]
     lines.append(f"score {sum(map(math.cos, angles)):.4f}")
-    ask = f"Move both tokens on by 20 positions, to {query + 20} and {key + 20}. How does their score change?"
+    ask = f"Shift both tokens by 20 positions, to {query + 20} and {key + 20}. How does their score change?"
     guess = Guess(
         ask,
         [
@@ -51,10 +51,10 @@ def rotary(head_dim: int = 4, *, base: float = 10_000.0, query: int = 3, key: in
             "It does not change.",
         ],
         2,
-        "Now move both tokens on. Then move only one token and watch the curve. Does the score fall evenly with "
+        "Now shift both tokens. Then move only one token and watch the curve. Does the score fall evenly with "
         "the distance?",
         "The angles between the query and the key stay the same, so the score depends only on the distance. "
-        "But it does not fall evenly with the distance, because a fast hand repeats. To check it: "
+        "But it does not fall evenly with the distance, because a fast hand repeats.",
         "`r = rotate(torch.tensor([[1.0, 0.0] * 2] * 64))` makes `r @ r.mT` a table with one number along each "
         "diagonal.",
     )

@@ -18,8 +18,8 @@ _GUESS = Guess(
     0,
     "Now make the width 512 and switch between q·k and q·k ÷ √D: compare the mean with the median row.",
     "Without the scale, a few undecided rows get large gradients, and most rows get almost none. With the scale, every "
-    "row gets a gradient, but a smaller one. To check it: `query_gradients(1.0)` of section 3.5 has a larger mean than "
-    "`query_gradients(512**-0.5)`, and a smaller median.",
+    "row gets a gradient, but a smaller one.",
+    "`query_gradients(1.0)` of section 3.5 has a larger mean than `query_gradients(512**-0.5)`, and a smaller median.",
 )
 
 

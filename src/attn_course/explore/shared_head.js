@@ -24,7 +24,14 @@ start(
     });
     const errors = [0, 1].map(() => svg("path", { class: "error" })),
       lengths = [0, 1].map(() => text(0, 0, "", "long"));
-    const marks = [0, 1].map((i) => svg("path", { d: "M0 0l-7 -13h14z", class: `answer head${i}` })),
+    const marks = [0, 1].map((i) =>
+        svg(
+          "g",
+          { class: `answer head${i}` },
+          svg("circle", { cy: -8, r: 24, class: "reach" }),
+          svg("path", { d: "M0 0l-10 -18h20z" }),
+        ),
+      ),
       names = [0, 1].map((i) => text(0, 0, "", `reading head${i}`));
     picture.append(...errors, ...lengths, ...marks, ...names);
     const table = element(
@@ -45,21 +52,21 @@ start(
     );
     const rows = [0, 1].map((i) => {
       const cells = [0, 1, 2].map(() => element("td"));
-      const e = element("tr", {}, element("th", { scope: "row" }, i ? "second head" : "first head"), ...cells);
+      const e = element("tr", {}, element("th", { scope: "row" }, i ? "head 1" : "head 0"), ...cells);
       table.append(e);
       return { e, cells };
     });
     figure.stage.append(element("figure", { class: "card wide" }, picture), element("div", { class: "card" }, table));
     figure.choice("heads", "Heads", { one: "one", two: "two" });
     figure.slider("dog", {
-      label: `First head: weight of ${words[0]}`,
+      label: `Head 0: weight of ${words[0]}`,
       min: 0,
       max: 1,
       step: 0.01,
       show: (w) => number(w),
     });
     const second = figure.slider("cat", {
-      label: `Second head: weight of ${words[0]}`,
+      label: `Head 1: weight of ${words[0]}`,
       min: 0,
       max: 1,
       step: 0.01,
@@ -117,7 +124,7 @@ start(
           setAttributes(marks[i], { transform: `translate(${x(all[i]).toFixed(1)} 68)` });
           setAttributes(names[i], {
             x: x(all[i]).toFixed(1),
-            y: two && Math.abs(x(all[0]) - x(all[1])) < 70 ? 46 - 18 * i : 46,
+            y: two && Math.abs(x(all[0]) - x(all[1])) < 70 ? 41 - 18 * i : 41,
           });
           setText(
             names[i],

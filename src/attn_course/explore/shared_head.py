@@ -47,7 +47,7 @@ def shared_head(words: Sequence[str], speeds: Sequence[float]) -> Explorable:
         "errors to 0.",
         f"One row of weights gives one average, and it lies between {min(a, b):g} and {max(a, b):g}. So its two errors "
         f"always sum to the distance {apart:g}. A wider head does not help, because all its numbers use the same "
-        "weights. Two heads have two rows of weights, one for each question. To check it: "
+        "weights. Two heads have two rows of weights, one for each question.",
         f"`abs({mean} - {a:g}) + abs({mean} - {b:g})` is {apart:g} for every `w` from 0 to 1.",
     )
     sheet = Canvas(120)

@@ -13,7 +13,7 @@ from attn_course.plots.text import as_numbers, on_one_line
 _GUESS = Guess(
     "Add 100 to all scores. What happens to the weights?",
     [
-        "They become more equal, because all scores are large now.",
+        "They become more equal, because all scores become large.",
         "They stay the same, however they are computed.",
         "On paper they stay the same, but exponentials in float32 overflow, and the weights become NaN.",
     ],
@@ -21,8 +21,8 @@ _GUESS = Guess(
     "Now move what is added to all scores; then the temperature, from hot to cold; then a single score.",
     "Only the differences between scores matter, so a number that is added to all scores cancels. A temperature "
     "divides all scores, so it changes every difference. Computed as exponentials and a sum, the softmax needs scores "
-    "below 88.7, and at least one score above −104. "
-    "To check it: `softmax(scores + 100)` equals `softmax(scores)` up to the last digits, and "
+    "below 88.7, and at least one score above −104.",
+    "`softmax(scores + 100)` equals `softmax(scores)` up to the last digits, and "
     "`torch.exp(scores + 100)` is infinite.",
 )
 

@@ -28,10 +28,13 @@ start(
       top = 40,
       left = 66;
     figure.style = "split_heads.css";
-    const apart = D * cell + 34,
-      width = Math.max(left + E * cell + (H - 1) * gap, left + H * apart) + 8,
-      high = top + T * cell,
-      low = high + 52,
+    // The heads stand beside the wide table; on a narrow window, below it.
+    const beside = innerWidth >= 700,
+      apart = D * cell + 34,
+      right = left + E * cell + (H - 1) * gap,
+      from = beside ? right + 66 : left,
+      width = Math.max(right, from + H * apart - 34) + 8,
+      low = beside ? top : top + T * cell + 52,
       height = low + T * cell + 6;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
     const ghosts = svg("g"),
@@ -40,7 +43,7 @@ start(
       boxes = svg("g");
     picture.append(ghosts, frames, titles, boxes);
     const text = (x, y, words, kind) => svg("text", { x, y, class: kind }, words);
-    const headLeft = (h) => left + h * apart;
+    const headLeft = (h) => from + h * apart;
     titles.append(text(left, 14, `wide: (T, E) = (${T}, ${E})`, "title"));
     /** @type {Element[]} */
     const owners = [];
@@ -60,7 +63,7 @@ start(
     }
     for (let t = 0; t < T; t++) {
       titles.append(text(left - 9, top + t * cell + 21, `position ${t}`, "place"));
-      titles.append(text(left - 9, low + t * cell + 21, `row ${t}`, "place"));
+      titles.append(text(from - 9, low + t * cell + 21, `row ${t}`, "place"));
       for (let c = 0; c < E; c++)
         ghosts.append(
           svg("rect", {

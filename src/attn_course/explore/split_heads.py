@@ -24,8 +24,8 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
         wide: 0 1 2 3 | 10 11 12 13 | 20 21 22 23
         cut and transposed, head 0: 0 1 | 10 11 | 20 21
         cut and transposed, head 1: 2 3 | 12 13 | 22 23
-        view, head 0: 0 1 | 2 3 | 10 11
-        view, head 1: 12 13 | 20 21 | 22 23
+        after view, head 0: 0 1 | 2 3 | 10 11
+        after view, head 1: 12 13 | 20 21 | 22 23
     """
     T, H, D = num_tokens, num_heads, head_dim
     if not (2 <= T <= 5 and 2 <= H <= 4 and 1 <= D <= 4 and H * D <= 9):
@@ -51,7 +51,8 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
         2,
         "Now choose view and take its only step. Then choose the other way and go through it step by step.",
         "The right shape does not prove that the numbers are in the right places. `view` keeps the numbers in their "
-        f"order, but the heads need another order. To check it: `wide.view({H}, {T}, {D})[{last}, 0]` is "
+        "order, but the heads need another order.",
+        f"`wide.view({H}, {T}, {D})[{last}, 0]` is "
         f"{listed(theirs)}, and `wide.view({T}, {H}, {D}).transpose(0, 1)[{last}, 0]` is {listed(ours)}.",
     )
     cell = 30
@@ -72,9 +73,9 @@ def split_heads(num_tokens: int, num_heads: int, head_dim: int) -> Explorable:
         lines.append(f"cut and transposed, head {h}: {_listed([row[h * D : (h + 1) * D] for row in wide])}")
     for h in range(H):
         rows = [flat[start : start + D] for start in range(h * T * D, (h + 1) * T * D, D)]
-        lines.append(f"view, head {h}: {_listed(rows)}")
+        lines.append(f"after view, head {h}: {_listed(rows)}")
         start = WIDTH / 2 + (h - H / 2) * (D * cell + 24) + 12
-        sheet.text(start + D * cell / 2, low - 14, f"view, head {h}", size=12)
+        sheet.text(start + D * cell / 2, low - 14, f"head {h} after view", size=12)
         for place, n in enumerate(flat[h * T * D : (h + 1) * T * D]):
             owner = n % 10 // D
             sheet.labelled(

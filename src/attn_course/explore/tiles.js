@@ -18,7 +18,7 @@ export function tilesOf(T, S, size, back, causal) {
 }
 
 /**
- * What a query knows after one more block of keys; of a forgetful reader, who does not shrink what was before.
+ * What a query knows after one more block of keys; without "shrinks", the earlier sums are not scaled.
  * @param {Running} before @param {number[]} scores -Infinity where a key is hidden @param {number[]} values @param {boolean} shrinks
  * @returns {Running}
  */
@@ -104,7 +104,7 @@ start(
       ),
       element(
         "figure",
-        { class: "card wide" },
+        { class: "card wide sums" },
         element("figcaption", {}, "What each query keeps, relative to its maximum so far"),
         table,
       ),
@@ -133,7 +133,7 @@ start(
     figure.choice("size", "Tile", { 1: "1 × 1", 2: "2 × 2", 4: "4 × 4" });
     figure.choice("order", "Keys", { front: "from the front", back: "from the back" });
     figure.choice("sees", "A query sees", { all: "all keys", causal: "none after it" });
-    figure.choice("shrink", "When the maximum grows", { yes: "shrink the earlier sums", no: "leave them" });
+    figure.choice("shrink", "When the maximum grows", { yes: "scale the earlier sums", no: "leave them" });
     const full = () => readTiles(powers, values, [[0, T, 0, S]], causal(), true);
     cells.forEach((row, t) =>
       row.forEach((e, s) =>
@@ -199,7 +199,7 @@ start(
       describe() {
         const { all, read, states, before } = now();
         if (!read.length)
-          return `There are ${all.length} tiles to read. Each query begins with a total and a weighted sum of 0.`;
+          return `There are ${all.length} tiles to read. Each query starts with a total and a weighted sum of 0.`;
         const [t0, t1, s0, s1] = read[read.length - 1],
           rows = Array.from({ length: t1 - t0 }, (_, i) => t0 + i);
         const grown = rows.filter((t) => states[t].maximum > before[t].maximum && before[t].maximum > -Infinity);
@@ -209,7 +209,7 @@ start(
           ? grown
               .map(
                 (t) =>
-                  `Query ${t} met a larger exponential, ${digits(Math.exp(states[t].maximum))} after ${digits(Math.exp(before[t].maximum))}: ${shrinks() ? `total and weighted sum were multiplied by ${digits(Math.exp(before[t].maximum - states[t].maximum))}` : "total and weighted sum were left as they were"}.`,
+                  `Query ${t} has a larger exponential, ${digits(Math.exp(states[t].maximum))} after ${digits(Math.exp(before[t].maximum))}: ${shrinks() ? `total and weighted sum were multiplied by ${digits(Math.exp(before[t].maximum - states[t].maximum))}` : "total and weighted sum were left as they were"}.`,
               )
               .join(" ")
           : "No earlier maximum grew.";

@@ -28,9 +28,9 @@ _GUESS = Guess(
     ],
     2,
     "Now step through the tiles and watch the row of query 0. Then read the keys from the back, with other tiles, and "
-    "without shrinking.",
+    "without scaling the earlier sums.",
     "All sums so far are wrong by the same factor, so one multiplication corrects the total and the weighted sum. The "
-    "output is that of the softmax for every tile size and every order: nothing is approximated. To check it: "
+    "output is that of the softmax for every tile size and every order: nothing is approximated.",
     "`attend_by_keys(q, k, v, block=1)` and `attend_by_keys(q, k, v, block=700)` differ by rounding alone.",
 )
 

@@ -98,7 +98,7 @@ start(
           addEventListener(end, () => removeEventListener("pointermove", drag), { once: true });
       });
     }
-    figure.button("Turn around", () => figure.change({ order: [...state.order].reverse() }));
+    figure.button("Reverse", () => figure.change({ order: [...state.order].reverse() }));
     figure.choice("place", "To each vector is added", { no: "nothing", yes: "0.2 times its place" });
     const made = (order) => contexts(order.map((i, t) => x[i].map((a) => a + (state.place === "yes" ? 0.2 * t : 0))));
     const now = () => made(state.order);

@@ -47,16 +47,16 @@ def word_order(x: Tensor | ArrayLike, tokens: Sequence[str]) -> Explorable:
     lines = [f"{token:8} {row}" for token, row in zip(tokens, said, strict=True)]
     name = tokens[min(1, size - 1)]
     guess = Guess(
-        f"Turn the sentence around. What happens to the context vector of “{name}”?",
+        f"Reverse the sentence. What happens to the context vector of “{name}”?",
         [
             "It changes, because its neighbours are different.",
             "It keeps its numbers and moves along with its word.",
             "It becomes the context vector of the word whose place it takes.",
         ],
         1,
-        "Now turn it around, drag words to other places, and then add to each vector a number for its place.",
+        "Now reverse it, drag words to other places, and then add to each vector a number for its place.",
         "Neither a dot product nor a sum depends on the position of a word, so each context vector moves with its "
-        "word. The order must come from elsewhere: from the vectors, the scores or a mask. To check it: "
+        "word. The order must come from elsewhere: from the vectors, the scores or a mask.",
         "`order = torch.randperm(6)` in the first line of the cell leaves the assertion true.",
     )
     sheet = Canvas(30 + 26 * size)

@@ -17,7 +17,7 @@ const SPECIAL = /^(<[^<>\s]+>|\[[A-Z]+\])$/;
 const PAIR = [
   [213, 94, 0],
   [0, 114, 178],
-]; // two heads in one grid: orange and blue, and dark where both look
+]; // two heads in one grid: orange and blue, and dark where both attend
 
 /** @param {HTMLElement} host */
 function start(host) {
@@ -226,7 +226,7 @@ function start(host) {
     if (c >= 0)
       return [
         ...key,
-        plain() ? " is looked at most by" : " is wanted most by",
+        plain() ? " gets most weight from" : " scores highest with",
         ...ofEach((map) => best(queries, kept(queries), (i) => value(map, i, c))),
       ];
     const rest = (map) =>
@@ -235,7 +235,7 @@ function start(host) {
         : 0;
     return [
       ...query,
-      plain() ? " looks most at" : " scores highest with",
+      plain() ? " attends most to" : " scores highest with",
       ...ofEach((map) => [
         ...best(keys, kept(keys), (i) => value(map, r, i)),
         ...(rest(map) > 0 ? [`; hidden tokens take ${format(rest(map))}`] : []),
