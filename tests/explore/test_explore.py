@@ -46,7 +46,7 @@ KINDS = [
     "tiles",
     "word_order",
 ]
-KINDS += ["decoder", "japanese_particles"]
+KINDS += ["decoder", "japanese_particles", "trained_heads"]
 
 
 def query_key_value(**words):
@@ -105,6 +105,10 @@ def japanese_particles():
     return explore.japanese_particles()
 
 
+def trained_heads():
+    return explore.trained_heads()
+
+
 ALL = [
     query_key_value,
     mask,
@@ -120,6 +124,7 @@ ALL = [
     word_order,
     decoder,
     japanese_particles,
+    trained_heads,
 ]
 
 
@@ -889,9 +894,9 @@ def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
     turned = rotate(torch.tensor([[1.0, 0.0] * 2] * 65).double(), base=16.0)
     scores = turned @ turned.mT
     wait_for(tab, "rotary", f"Positions 3 and 1: the score is {scores[3, 1]:.3f}, at distance 2.")
-    slide(tab, "Both moved on by", 40)
+    slide(tab, "Both shifted by", 40)
     wait_for(tab, "rotary", f"Positions 43 and 41: the score is {scores[43, 41]:.3f}, at distance 2.")
-    slide(tab, "Both moved on by", 0)
+    slide(tab, "Both shifted by", 0)
     slide(tab, "Position of the query", 6)
     higher = next(d for d in range(6, 65) if scores[d, 0] > scores[6, 1] + 0.005)
     said = f"Positions 6 and 1: the score is {scores[6, 1]:.3f}".replace("-", "−")
@@ -1091,6 +1096,39 @@ def test_the_object_first_is_taken_for_the_subject(shown):
     assert part(tab, "japanese_particles").locator(".chart .gloss").all_text_contents()[:2] == ["yesterday", "small"]
 
 
+def test_a_token_shows_what_the_chosen_head_attends_to(shown):
+    tokens, heads = plots.load_real_heads("SmolLM2-135M")
+    tab = shown(trained_heads(), has_touch=True)
+    figure = part(tab, "trained_heads")
+    words = figure.locator(".word:visible")
+    for name, weights in heads.items():
+        figure.get_by_role("radio", name=name, exact=True).check()
+        for t, token in enumerate(tokens):
+            words.nth(t).hover()
+            told = figure.locator(".told").inner_text()
+            assert told.startswith(f"“{token}” attends to “{tokens[weights[t].argmax()]}” ({weights[t].max():.2f})")
+    tab.mouse.move(0, 0)
+    figure.get_by_role("radio", name="the token before").check()
+    words.nth(3).hover()
+    assert figure.locator(".told").inner_text().startswith("“with” attends to “starts” (0.74)")
+    assert figure.locator(".word.later:visible").all_inner_texts() == ["one\nhidden", "step\nhidden"]
+    tab.mouse.move(0, 0)
+    assert figure.locator(".told").inner_text().startswith("“step” attends to “one” (0.87)")
+    words.nth(5).focus()
+    tab.keyboard.press("ArrowLeft")
+    wait_for(tab, "trained_heads", "“one” attends to “with” (0.71), “Your” (0.23)")
+    words.nth(2).tap()
+    figure.get_by_role("radio", name="itself").check()
+    wait_for(tab, "trained_heads", "Head “itself”: “starts” attends to “starts” (0.92), “journey” (0.08). The 3 later")
+    figure.get_by_role("button", name="Show the answer").click()
+    wait_for(tab, "trained_heads", "“sat” attends to “on” (0.98), “The” (0.02).")
+    lines = figure.locator(".sentence:visible path").evaluate_all(
+        "es => es.map((e) => +e.style.getPropertyValue('--w'))"
+    )
+    assert lines[3] == 0.976
+    assert sum(lines) == pytest.approx(1, abs=0.02)
+
+
 # ---------------------------------------------------------------- on a page
 
 WEBSITE = '<script>document.documentElement.dataset.content_root = "../"</script>'
@@ -1215,7 +1253,7 @@ GESTURES = {
     "shared_head": (shared_head, ".answer.head0", (0.5, 0.5), (-4.0, 0.5), "Off by"),
     "rotary": (rotary, ".clock svg", (0.95, 0.4), (0.5, 0.05), "at distance"),
     "score by distance": (rotary, ".card.wide svg", (0.1, 0.5), (0.8, 0.5), "at distance"),
-    "beam": (beam, ".node >> nth=0", (0.5, 0.5), None, "Step 1"),
+    "beam": (beam, ".node >> nth=1", (0.5, 0.5), None, "Step 2"),
     "cache": (cache, "tbody tr >> nth=-1", (0.5, 0.5), None, "Wrote"),
     "decoder": (decoder, ".chart", (0.5, 0.2), None, "character 1:"),
     "tiles": (tiles, ".grid tbody td >> nth=0", (0.5, 0.5), None, "Tile 1"),
@@ -1263,7 +1301,7 @@ VALUES_BELOW = {
     "split_heads": (split_heads, ".number >> nth=2", (0.5, 0.5), r"2: position 0, column 2, which belongs to head 1\."),
     "rotary": (rotary, ".card.wide svg", (8 / 340, 0.5), r"Distance 0: the score is 2\.000\."),
     "query_key_value": (query_key_value, ".handle.query", (0.5, 0.5), r"query of .+: .+ across, .+ up"),
-    "beam": (beam, ".node >> nth=0", (0.5, 0.5), r"Not reached yet: press to go to its step\."),
+    "beam": (beam, ".node >> nth=1", (0.5, 0.5), r"Not reached yet: press to go to its step\."),
 }
 
 

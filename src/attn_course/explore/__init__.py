@@ -19,6 +19,7 @@ from attn_course.explore.shared_head import shared_head
 from attn_course.explore.softmax import softmax
 from attn_course.explore.split_heads import split_heads
 from attn_course.explore.tiles import tiles
+from attn_course.explore.trained_heads import trained_heads
 from attn_course.explore.word_order import word_order
 
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "softmax",
     "split_heads",
     "tiles",
+    "trained_heads",
     "word_order",
 ]

@@ -21,7 +21,8 @@ _GUESS = Guess(
     "Nobody programmed what the network attends to. Before training, all weights for this text are below 0.1, and "
     "training moves them to the month. The network with one vector is another network, trained on the same texts. It "
     "learns more slowly, and section 1.5 trains it longer.",
-    'at the end of section 1.13, `answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
+    "at the end of section 1.13, "
+    '`answer_and_weights(build(attn_course.AttendingTranslator), "the 3rd of May, 2021")[1].max()` is below 0.1.',
 )
 _SHOWN = "the 3rd of May, 2021"
 

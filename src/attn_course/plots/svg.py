@@ -250,6 +250,15 @@ class Canvas:
         if path:
             self.parts.append(f'<path d="{path}" {_painted(kind)} stroke-width="{width:.2f}"/>')
 
+    def arc(self, start: tuple[float, float], end: tuple[float, float], height: float, *, width: float) -> None:
+        """Draw a flow from one point up and over to another."""
+        (x, y), (u, v) = start, end
+        if start == end:
+            path = f"M{x - 5:.4g} {y:.4g}c-14 {-height:g} 24 {-height:g} 10 0"
+        else:
+            path = f"M{x:.4g} {y:.4g}C{x:.4g} {y - height:.4g} {u:.4g} {v - height:.4g} {u:.4g} {v:.4g}"
+        self.parts.append(f'<path d="{path}" {_painted("flow")} stroke-width="{width:.2f}"/>')
+
     def plus(self, x: float, y: float) -> None:
         """Draw the sign of an addition."""
         self.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="10" {_painted("operation")}/>')
