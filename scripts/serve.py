@@ -130,6 +130,9 @@ class Pages(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         # A page of others could lay itself over a framed chapter, and have the reader drop and run its code in a cell.
         self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+        # By this the button of a chapter knows its name, Live or Run, without a request of its own.
+        life = "" if self.server.jupyter else "; Max-Age=0"
+        self.send_header("Set-Cookie", f"live-{self.server.server_port}=1; Path=/; SameSite=Strict{life}")
         super().end_headers()
 
     def log_message(self, *_) -> None:

@@ -165,7 +165,8 @@
     show();
     const button = document.querySelector(".btn-live-button");
     button?.addEventListener("click", () => live(button));
-    if (!button || script.dataset.binder || !onThisComputer) return; // the button is named for them (_ext/live_cells.py)
+    const kernels = document.cookie.split("; ").includes(`live-${location.port}=1`); // make serve LIVE=1 says so
+    if (!button || script.dataset.binder || !kernels) return; // the button has its name for them (_ext/live_cells.py)
     button.querySelector(".btn__text-container").textContent = "Live";
     button.title = "Change and run the cells in this page";
   });

@@ -25,9 +25,13 @@
     const left = words.filter((word) => !FILLERS.has(word));
     return left.length ? left : words;
   };
-  // One form for the plural and for both spellings, -ise and -ize.
+  // One form for the plural, for the forms of a verb and for both spellings, -ise and -ize.
   const stem = (word) =>
-    word.replace(/(?<=\w{3}i)[sz](?:e|es|ed|er|ers|ing|ation|ations)$/, "z").replace(/(?<=\w{3})(?<!s)s$/, "");
+    word
+      .replace(/(?<=\w{3}i)[sz](?:e|es|ed|er|ers|ing|ation|ations)$/, "z")
+      .replace(/(?<=\w{3})ies$/, "y")
+      .replace(/(?<=\w{3})(?<!s)s$/, "")
+      .replace(/(?<=\w{3})(?:ing|ed|e)$/, "");
   const stems = (text) => new Set(meaning(split(text)).map(stem));
 
   let heads = null;
@@ -40,6 +44,7 @@
           list.map(([anchor, title, aliases]) => {
             const plain = title.replace(/^\d+(?:\.\d+)? (?:· )?/, "");
             const names = [plain, plain.split(":")[0], ...aliases.split(", ").filter(Boolean)];
+            names.push(...names.map((name) => name.replace(/(?<=[a-z])(?=[A-Z])/g, " "))); // FlexAttention as two words
             return {
               page: new URL(file, root).pathname,
               url: new URL(file + (anchor && `#${anchor}`), root),
@@ -53,9 +58,15 @@
         ),
       ));
 
-  /** How much of a heading a query names: 1 is all of it, 0 that a word of the query is not in it. */
+  /** How much of a heading a query names: 1 is all of it, 0 that words on both sides have no partner, or only one has. */
   const named = (query, { names }) =>
-    Math.max(...names.map((name) => ([...query].every((word) => name.has(word)) ? query.size / name.size : 0)));
+    Math.max(
+      ...names.map((name) => {
+        const shared = [...query].filter((word) => name.has(word)).length;
+        if (shared === query.size) return shared / name.size;
+        return shared === name.size && shared > 1 ? (0.95 * shared) / query.size : 0;
+      }),
+    );
 
   /** Whether two words differ by one letter: left out, added, changed or exchanged with its neighbour. */
   const nearly = (a, b) => {
@@ -164,7 +175,7 @@
       if (top && rank(top) > 0) toFront(page, top);
     }
     const top = highest(list, rank);
-    if (top && rank(top) > 0.6) {
+    if (top && rank(top) > 0.48) {
       const page = found.find(({ url }) => url === top.page) ?? {
         title: top.pageTitle,
         url: top.page,

@@ -121,6 +121,7 @@ def page(tab, served):  # noqa: F811
     page = Chapter(tab, served.here + CHAPTER)
     if tab.url != page.address or not tab.locator(".live-bar").count():
         page.open()
+        assert page.tab.inner_text(".btn-live-button") == "Live"
         assert page.press_live() == "Ready: every cell can be changed and run."
     return page
 
@@ -500,7 +501,7 @@ def test_live_says_that_its_scripts_cannot_be_loaded_and_can_be_pressed_again(ot
 def test_without_a_server_a_dialog_says_how_to_run_cells(tab, site, where):  # noqa: F811
     with Visit(tab, width=NARROW) as visit:
         tab.goto(site + CHAPTER if where != "a folder" else (HTML / CHAPTER).as_uri())
-        assert tab.inner_text(".btn-live-button") == ("Run" if where == "a folder" else "Live")
+        assert tab.inner_text(".btn-live-button") == "Run"
         for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.get_by_role("button", name="Close").click()):
             tab.click(".btn-live-button")
             dialog = tab.locator("dialog.live-run-locally[open]")
