@@ -246,6 +246,64 @@ def shows_a_map(picture: Image.Image) -> bool:
     return sum(count for (count, _), on in zip(most, near, strict=True) if on) > 0.01 * picture.width * picture.height
 
 
+BACKGROUND, INK = np.array([20, 24, 29]), np.array([217, 223, 229])  # of a page by night, as in custom.css
+# What invert(0.91) and hue-rotate(180deg) make of a colour.
+TURNED = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+GAP = 12  # pixels of a margin; cells stand closer, and panels do not
+
+
+def panels(drawn: np.ndarray, top: int = 0, left: int = 0) -> list[tuple[slice, slice]]:
+    """The rectangles that are drawn, cut apart where a margin goes all the way through."""
+    for axis in (1, 0):
+        lines = np.flatnonzero(drawn.any(axis=axis))
+        if not len(lines):
+            return []
+        starts = [lines[0], *lines[1:][np.diff(lines) > GAP]]
+        ends = [*lines[:-1][np.diff(lines) > GAP], lines[-1]]
+        if len(starts) > 1:
+            parts = [drawn[a : b + 1] if axis else drawn[:, a : b + 1] for a, b in zip(starts, ends, strict=True)]
+            places = [(top + a, left) if axis else (top, left + a) for a in starts]
+            return [panel for part, place in zip(parts, places, strict=True) for panel in panels(part, *place)]
+    rows, columns = (np.flatnonzero(drawn.any(axis=axis)) for axis in (1, 0))
+    return [
+        (slice(top + rows[0], top + rows[-1] + 1), slice(left + columns[0], left + columns[-1] + 1)),
+    ]
+
+
+def by_night(picture: Image.Image) -> Image.Image:
+    """A heatmap on a dark page: its margins and its letters change places, and its cells keep their colours."""
+    day = np.asarray(picture.convert("RGB")).astype(int)
+    codes = np.concatenate([m(np.arange(256), bytes=True)[:, :3] for m in (sequential(), diverging())]).astype(int)
+    near = (codes[:, None] + np.indices((3, 3, 3)).reshape(3, -1).T - 1) @ [65536, 256, 1]  # of one unit, as rounded
+    like = np.isin(day @ [65536, 256, 1], near)
+    cells = np.ones_like(like)
+    for down, right in np.ndindex(
+        5, 5
+    ):  # the edge of a letter can have a colour of the scale, but is thinner than this
+        cells &= np.roll(like, (down, right), axis=(0, 1))
+    for down, right in np.ndindex(5, 5):
+        like = cells if down + right == 0 else like | np.roll(cells, (-down, -right), axis=(0, 1))
+    cells = like
+    grey = np.ptp(day, axis=2, keepdims=True) <= 40  # margins, lines and letters, some of them with a tint
+    night = np.clip((232 - 0.82 * day) @ TURNED.T, 0, 255)
+    night = np.where(grey, BACKGROUND + (INK - BACKGROUND) * (1 - day.mean(axis=2, keepdims=True) / 255), night)
+    for panel in panels(cells):
+        if min(cells[panel].shape) >= 8 and cells[panel].mean() > 0.2:
+            night[panel] = 0.8 * day[panel]
+    return Image.fromarray(night.round().astype(np.uint8))
+
+
+def nightly_pictures(folder: Path, curves: Set[str]) -> dict[str, str]:
+    """Draw each heatmap for the night, too, and return the names of both pictures."""
+    made = {}
+    for path in sorted(folder.glob("*.png")):
+        if path.name not in curves:
+            with Image.open(path) as picture:
+                by_night(picture).save(path.with_suffix(".night.png"))
+            made[path.name] = path.with_suffix(".night.png").name
+    return made
+
+
 def without_maps(folder: Path) -> set[str]:
     """The pictures that may turn dark by night; in a heatmap dark cells are what the text speaks of."""
     names = set()
@@ -256,7 +314,13 @@ def without_maps(folder: Path) -> set[str]:
     return names
 
 
-def later_pictures(page: str, at: Path, renamed: dict[str, str], curves: Set[str] = frozenset()) -> str:
+def later_pictures(
+    page: str,
+    at: Path,
+    renamed: dict[str, str],
+    curves: Set[str] = frozenset(),
+    nights: dict[str, str] | None = None,
+) -> str:
     """Pictures in their lighter form, with their sizes, and fetched when the reader comes near; the first at once."""
     start = page.find("<article")
     count = 0
@@ -271,12 +335,16 @@ def later_pictures(page: str, at: Path, renamed: dict[str, str], curves: Set[str
             attributes += f' width="{size[0]}" height="{size[1]}"'
         if folder.endswith("_images") and name in curves and "class=" not in attributes:
             attributes += ' class="curves"'
+        other = ""
+        if folder.endswith("_images") and name in (nights or {}) and "class=" not in attributes:
+            night = renamed.get(nights[name], nights[name])
+            other = f'<img src="{folder}/{night}" {attributes} class="only-dark" decoding="async" loading="lazy"{end}>'
         if folder.endswith("_images") and name in renamed:
             address = f"{folder}/{renamed[name]}"
         if tag.start() > start >= 0 and "loading=" not in attributes:
             count += 1
             attributes += ' decoding="async"' + (' loading="lazy"' if count > 1 else "")
-        return f'<img src="{address}" {attributes}{end}>'
+        return f'<img src="{address}" {attributes}{end}>{other}'
 
     return PICTURE.sub(picture, page)
 
@@ -379,6 +447,7 @@ def lighten(html: Path) -> None:
     icons, words = icon_rules(html), words_of(html)
     leave_boxes_alone(static / "scripts" / "pydata-sphinx-theme.js")
     curves = without_maps(html / "_images")
+    nights = nightly_pictures(html / "_images", curves)
     renamed = lighter_pictures(html / "_images")
     plain = plain_colours((static / "pygments.css").read_text(encoding="utf-8"))
     options = SPACE.sub(" ", (static / "documentation_options.js").read_text(encoding="utf-8")).strip()
@@ -407,7 +476,7 @@ def lighten(html: Path) -> None:
         page = needed_scripts(known_at_once(page, root), options)
         if path.name == "404.html":
             page = on_its_own(page, html, root)
-        page = hanging_lines(fewer_marks(later_pictures(page, path, renamed, curves), plain))
+        page = hanging_lines(fewer_marks(later_pictures(page, path, renamed, curves, nights), plain))
         path.write_text(page, encoding="utf-8")
     for path in replaced:
         path.unlink(missing_ok=True)
