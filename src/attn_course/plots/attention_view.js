@@ -139,7 +139,11 @@ function start(host) {
 
   // ---- other ways to look
   if (all > 1) {
-    figure.choice("heads", ofHeads || L > 1 ? "Heads" : "Panels", { one: "one", beside: "side by side", over: "overlaid" });
+    figure.choice("heads", ofHeads || L > 1 ? "Heads" : "Panels", {
+      one: "one",
+      beside: "side by side",
+      over: "overlaid",
+    });
     const slot = figure.choice("slot", "Choose the", { first: "first", second: "second" });
     figure.effects.push(() => {
       slot.hidden = !two();
