@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import page_weight
 import pytest
 import torch
@@ -156,6 +157,25 @@ def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(
     plots.heatmap(weights, list("abcde"), list("uvwxyz?")).save(tmp_path / "weights.png")
     plots.curves([1, 2, 3], {"loss": [3.0, 2.0, 1.5]}, xlabel="step", ylabel="loss").save(tmp_path / "loss.png")
     assert optimize_pages.without_maps(tmp_path) == {"loss.png"}
+    assert optimize_pages.nightly_pictures(tmp_path, {"loss.png"}) == {"weights.png": "weights.night.png"}
+    names = ("weights.png", "weights.night.png")
+    day, night = (np.asarray(Image.open(tmp_path / name).convert("RGB")).astype(int) for name in names)
+    assert tuple(night[0, 0]) == (20, 24, 29)
+    assert night[: len(night) // 12].max() > 180  # the letters above the cells are light
+    cells = np.ptp(day, axis=2) > 60
+    assert cells.mean() > 0.05
+    assert (abs(night - 0.8 * day).max(axis=2) <= 1)[cells].mean() > 0.99  # all but the edge of the table
+
+
+def test_a_heatmap_stands_twice_on_its_page_and_one_of_them_is_hidden(tmp_path):
+    page = '<article><img alt="A" src="../_images/a.png" width="3" height="2" /></article>'
+    names = {"a.png": "a.webp", "a.night.png": "a.night.webp"}
+    made = optimize_pages.later_pictures(page, tmp_path / "page.html", names, set(), {"a.png": "a.night.png"})
+    assert made == (
+        '<article><img src="../_images/a.webp" alt="A" width="3" height="2" decoding="async"/>'
+        '<img src="../_images/a.night.webp" alt="A" width="3" height="2" class="only-dark" decoding="async" '
+        'loading="lazy"/></article>'
+    )
 
 
 # ---------------------------------------------------------------- formulas
