@@ -128,8 +128,9 @@ export function compare(beam, greedy) {
  * @param {Node[]} nodes
  * @param {number} best
  * @param {number} size
+ * @param {number} room the width that the page has for it
  */
-function makeTree(nodes, best, size) {
+function makeTree(nodes, best, size, room) {
   const GAP = 16,
     TALL = 30,
     LOW = 24;
@@ -139,16 +140,38 @@ function makeTree(nodes, best, size) {
   const living = new Set(
     nodes.flatMap((node, i) => (node.ended || node.step === nodes[nodes.length - 1].step ? path(i) : [])),
   );
-  // Each step is as wide as its longest token, so that most trees fit into their box.
+  // Each step is as wide as its longest token.
   const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
   pen.font = `700 13px ${getComputedStyle(document.body).fontFamily}`; // as .try-node in page.css
   /** @type {number[]} */
   const wide = [];
   for (const { step, text } of nodes)
     wide[step] = Math.max(wide[step] ?? 26, Math.min(110, Math.ceil(pen.measureText(text).width) + 12));
-  const left = wide.map((_, step) => wide.slice(0, step).reduce((sum, one) => sum + one + GAP, 0));
-  const width = left[left.length - 1] + wide[wide.length - 1] + 2,
-    height = (Math.max(...nodes.map((n) => n.place)) + 1) * TALL;
+  // Steps that do not fit side by side go on below, after the last step of the row above, which is shown once more.
+  /** @type {{ first: number, width: number, top: number }[]} */
+  const rows = [];
+  /** @type {number[]} */
+  const left = [];
+  let height = 0;
+  wide.forEach((one, step) => {
+    const row = rows[rows.length - 1];
+    if (row && row.width + GAP + one <= room) {
+      left[step] = row.width + GAP;
+      row.width += GAP + one;
+    } else {
+      left[step] = step ? wide[step - 1] + GAP : 0;
+      rows.push({ first: step, width: left[step] + one, top: 0 });
+    }
+  });
+  rows.forEach((row, i) => {
+    const last = rows[i + 1]?.first ?? wide.length;
+    const places = nodes.filter(({ step }) => step >= row.first - 1 && step < last).map(({ place }) => place);
+    row.top = height;
+    height += (Math.max(...places) + 1) * TALL + (last < wide.length ? 12 : 0);
+  });
+  /** @param {number} step */
+  const rowOf = (step) => [...rows].reverse().find(({ first }) => first <= step) ?? rows[0];
+  const width = Math.max(...rows.map((row) => row.width)) + 2;
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [name, value] of Object.entries({ width, height, "aria-hidden": "true" }))
     lines.setAttribute(name, String(value));
@@ -174,14 +197,31 @@ function makeTree(nodes, best, size) {
       i === best ? " It is the best translation." : winning.has(i) ? " It is on the way to the best translation." : "";
     return `“${sentence(i)}” has a log-probability of ${said(logProb)} and is in place ${place + 1} of step ${step}. ${state}${role}`;
   };
+  /** @type {Map<number, HTMLElement>} */
+  const again = new Map();
   /** @type {HTMLElement[]} */
   const spots = nodes.map((node, i) => {
     const kind = winning.has(i) ? " try-best" : living.has(i) ? "" : " try-lost";
-    const [x, y] = [left[node.step], node.place * TALL];
+    const row = rowOf(node.step);
+    const [x, y] = [left[node.step], row.top + node.place * TALL];
     if (i) {
       const from = nodes[node.parent],
         line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      const [fx, fy] = [left[from.step] + wide[from.step], from.place * TALL + LOW / 2];
+      const above = from.step < row.first;
+      const [fx, fy] = [(above ? 0 : left[from.step]) + wide[from.step], row.top + from.place * TALL + LOW / 2];
+      if (above && !again.has(node.parent))
+        again.set(
+          node.parent,
+          make(
+            "span",
+            {
+              class: `try-node try-again${winning.has(node.parent) ? " try-best" : ""}`,
+              "aria-hidden": "true",
+              style: `left: 0; top: ${row.top + from.place * TALL}px; width: ${wide[from.step]}px; height: ${LOW}px`,
+            },
+            from.text,
+          ),
+        );
       line.setAttribute("d", `M${fx} ${fy}C${fx + 11} ${fy} ${x - 11} ${y + LOW / 2} ${x} ${y + LOW / 2}`);
       line.setAttribute("class", kind.trim());
       if (winning.has(i)) lines.append(line);
@@ -204,7 +244,7 @@ function makeTree(nodes, best, size) {
     spot.addEventListener("click", tell);
     return spot;
   });
-  box.append(...spots);
+  box.append(...spots, ...again.values());
   box.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const i = spots.indexOf(/** @type {HTMLElement} */ (event.target)),
       { step, place, parent } = nodes[i];
@@ -373,7 +413,7 @@ function start(home) {
       make("h2", {}, "Attention"),
       views,
       make("h2", {}, "Beam search as a tree"),
-      ...makeTree(t.nodes, t.best, t.size),
+      ...makeTree(t.nodes, t.best, t.size, Math.max(260, result.clientWidth - 24)),
       make("div", { class: "try-table", role: "region", tabindex: 0, "aria-label": table.caption.textContent }, table),
     );
     const tree = result.querySelector(".try-tree");

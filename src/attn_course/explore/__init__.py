@@ -1,4 +1,4 @@
-"""Interactive figures. Used from chapter 1 on.
+"""Interactive figures. Used from chapter 0 on.
 
 Each function returns an :class:`Explorable`. It works with mouse, finger and keyboard wherever scripts run (on the
 website, in JupyterLab, on Colab), and it needs no kernel. Elsewhere it is a still picture. A notebook also stores its

@@ -1,4 +1,4 @@
-"""The scripts in the HTML of an interactive figure. Used from chapter 1 on.
+"""The scripts in the HTML of an interactive figure. Used from chapter 0 on.
 
 The scripts are modules (``*.js`` in ``plots`` and ``explore``). A notebook stores them without comments, so that its
 figures work alone. A page with several figures keeps one copy of each script.
