@@ -900,7 +900,7 @@ def test_a_turned_query_and_key_keep_their_score_when_both_move_on(shown):
     slide(tab, "Position of the query", 6)
     higher = next(d for d in range(6, 65) if scores[d, 0] > scores[6, 1] + 0.005)
     said = f"Positions 6 and 1: the score is {scores[6, 1]:.3f}".replace("-", "−")
-    wait_for(tab, "rotary", f"{said}, at distance 5. It is higher again at distance {higher}.")
+    wait_for(tab, "rotary", f"{said}, at distance 5. At distance {higher}, it is higher.")
     assert part(tab, "rotary").locator(".product").nth(1).inner_text() == f"cos 1.25 = {math.cos(1.25):.3f}"
 
 
