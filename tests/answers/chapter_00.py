@@ -86,12 +86,6 @@ def self_attention(x, W_query, W_key, W_value):
     return attend(x, W_query, W_key, W_value, 2**0.5)
 
 
-@wrong("tokens compared")
-def self_attention(x, W_query, W_key, W_value):
-    weights = torch.softmax(x @ x.mT, dim=-1)
-    return weights @ (x @ W_value)
-
-
 @wrong("only six tokens")
 def self_attention(x, W_query, W_key, W_value):
     queries, keys, values = x @ W_query, x @ W_key, x @ W_value

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from attn_course.exercises.engine.diagnose_output import MORE_THAN_THE_RESULT
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
+from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import AnswerError, set_parameters
 
 # ---------------------------------------------------------------- what several exercises share
@@ -86,37 +87,10 @@ def _divides_by_another_number(found, x, W_query, W_key, W_value):
     return any(_alike(found, _contexts(x, W_query, W_key, W_value, divisor)) for divisor in _DIVISORS)
 
 
-def _compares_the_tokens(found, x, W_query, W_key, W_value):
-    if x.size(-2) == 1:
-        return None
-    scores, v = x @ x.mT, x @ W_value
-    widths = 1, x.size(-1), W_query.size(-1)
-    return any(_alike(found, (scores / math.sqrt(width)).softmax(dim=-1) @ v) for width in widths)
-
-
 def _ends_after_six(found, x, W_query, W_key, W_value):
     if x.size(-2) <= _SIX:
         return None
     return found.size(-2) == _SIX or not found[..., _SIX:, :].any()
-
-
-def _flattened(x, W_query, W_key, W_value):
-    context = _self_attention(x.reshape(-1, x.size(-1)), W_query, W_key, W_value)
-    return context.view(*x.shape[:-1], -1)
-
-
-def _batches_only(x, W_query, W_key, W_value):
-    _batch, _tokens, _width = x.shape
-    return _self_attention(x, W_query, W_key, W_value)
-
-
-def _sentences_only(x, W_query, W_key, W_value):
-    _tokens, _width = x.shape
-    return _self_attention(x, W_query, W_key, W_value)
-
-
-def _one_row_at_a_time(x, W_query, W_key, W_value):
-    return torch.stack([_self_attention(row[None], W_query, W_key, W_value)[0] for row in x])
 
 
 self_attention = Exercise(
@@ -126,15 +100,8 @@ self_attention = Exercise(
     result_names=("context",),
     in_parts=True,
     chapter=0,
-    answers={
-        "sentences see each other": _flattened,
-        "three axes only": _batches_only,
-        "two axes only": _sentences_only,
-        "loops over the first axis": _one_row_at_a_time,
-    },
     signs={
         "scale by another number": _divides_by_another_number,
-        "tokens compared": _compares_the_tokens,
         MORE_THAN_THE_RESULT: _comes_first(_self_attention),
         "only six tokens": _ends_after_six,
     },
@@ -226,16 +193,6 @@ def _weights_of_another_divisor(found, q, k):
     return any(_alike(found, weights) for weights in made)
 
 
-def _of_batches_only(q, k):
-    _batch, _tokens, _width = q.shape
-    return _causal_weights(q, k)
-
-
-def _of_sentences_only(q, k):
-    _tokens, _width = q.shape
-    return _causal_weights(q, k)
-
-
 causal_weights = Exercise(
     name="causal_weights",
     trials=_queries_and_keys,
@@ -244,10 +201,6 @@ causal_weights = Exercise(
     result_names=("weights",),
     in_parts=True,
     chapter=0,
-    answers={
-        "three axes only": _of_batches_only,
-        "two axes only": _of_sentences_only,
-    },
     signs={
         "mask inverted": _sees(lambda visible: ~visible, last=-1),
         "hides the diagonal": _sees(lambda visible: visible.tril(-1), first=1),
@@ -275,7 +228,6 @@ def _sizes_and_inputs(draw):
 
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-_LOW = (-1, -2, -3, -4, -5, -6, -7, -8, -9, -10)  # scores of hidden keys that are not low enough
 _DROPS = (
     "For the same x, your layer returns a different result in each call. This exercise asks for no dropout. "
     "See section 0.9."
@@ -338,30 +290,6 @@ def _takes_another_length(layer, build, x):
         return False
 
 
-def _split(x, num_heads):
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-
-
-def _split_with_view(x, num_heads):
-    return x.reshape(x.size(0), num_heads, x.size(1), -1)
-
-
-def _deal_out(x, num_heads):
-    return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)
-
-
-def _merge(heads):
-    return heads.transpose(1, 2).flatten(2)
-
-
-def _merge_with_view(heads):
-    return heads.reshape(heads.size(0), heads.size(2), -1)
-
-
-def _masked(scores, visible):
-    return scores.masked_fill(~visible, -math.inf)
-
-
 class _CausalMultiHead(nn.Module):
     def __init__(self, d_in, d_out, num_heads):
         super().__init__()
@@ -373,25 +301,16 @@ class _CausalMultiHead(nn.Module):
         self.out_proj = nn.Linear(width, d_out)
 
     def forward(self, x):
-        q, k, v = (_split(proj(x), self.num_heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        projected = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q, k, v = (y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for y in projected)
         scores = q @ k.mT / math.sqrt(q.size(-1))
-        hidden = _masked(scores, _visible(scores.size(-1)))
+        hidden = scores.masked_fill(~_visible(scores.size(-1)), -math.inf)
         weights = hidden.softmax(dim=-1)
-        return self.out_proj(_merge(weights @ v))
+        heads = weights @ v
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
 
-def _other_layer(number, mask=None):
-    """Return the layer with another mask, or with another number for the hidden scores."""
-
-    class Layer(_CausalMultiHead):
-        def forward(self, x):
-            q, k, v = (_split(proj(x), self.num_heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
-            scores = q @ k.mT / math.sqrt(q.size(-1))
-            visible = _visible(x.size(1))
-            hidden = scores.masked_fill(~(mask(visible) if mask else visible), number)
-            return self.out_proj(_merge(hidden.softmax(dim=-1).nan_to_num() @ v))
-
-    return Layer
+_LOW = [Edited(_CausalMultiHead, {"-math.inf": str(-number)}) for number in range(1, 11)]  # not low enough
 
 
 def _made_by(layer, d_in, d_out, num_heads, x):
@@ -401,16 +320,18 @@ def _made_by(layer, d_in, d_out, num_heads, x):
 def _fills_with_another_number(found, *inputs):
     if inputs[-1].size(1) == 1:
         return None
-    return any(_alike(found, _made_by(_other_layer(number), *inputs)) for number in _LOW)
+    return any(_alike(found, _made_by(layer, *inputs)) for layer in _LOW)
 
 
 def _attends(mask, first=0, last=None):
-    """Recognise the result under another mask, for the tokens where this mask makes a difference."""
+    """Recognise the result under another mask, given as code, for the tokens where it makes a difference."""
+    edits = {"~_visible(scores.size(-1))": f"~{mask}", "hidden.softmax(dim=-1)": "hidden.softmax(dim=-1).nan_to_num()"}
+    layer = Edited(_CausalMultiHead, edits)
 
     def sign(found, *inputs):
         if not inputs[-1][:, first:last].numel():
             return None
-        wanted = _made_by(_other_layer(-math.inf, mask), *inputs)
+        wanted = _made_by(layer, *inputs)
         return found.shape == wanted.shape and _alike(found[:, first:last], wanted[:, first:last])
 
     return sign
@@ -426,8 +347,8 @@ CausalMultiHead = Exercise(
     in_parts=True,
     chapter=0,
     signs={
-        "mask inverted": _attends(lambda visible: ~visible, last=-1),
-        "hides the diagonal": _attends(lambda visible: visible.tril(-1), first=1),
+        "mask inverted": _attends("(~_visible(scores.size(-1)))", last=-1),
+        "hides the diagonal": _attends("_visible(scores.size(-1)).tril(-1)", first=1),
         "not low enough": _fills_with_another_number,
         MORE_THAN_THE_RESULT: _comes_first(lambda *inputs: _made_by(_CausalMultiHead, *inputs)),
     },
