@@ -157,7 +157,7 @@ def who_sees_whom(
     sheet.text(right + 10, head - 16, "queries", anchor="start", kind="quiet")
     looks = np.argwhere(grid).tolist()
     quiet, lit = (
-        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == chosen] for chosen in (False, True)
+        [((right, at[t]), (left, of[s])) for t, s in looks if (row in (None, t)) == is_lit] for is_lit in (False, True)
     )
     sheet.curves(quiet, kind="hatch", width=1)
     sheet.curves(lit, kind="flow", width=1.3 if row is None else 2.2)
@@ -233,11 +233,11 @@ def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Draw
         start, end = lefts[i] + S * cell + pad, lefts[i + 1] - wide[i + 1]
         sheet.arrow((start, middle), (end, middle))
         sheet.text((start + end) / 2, middle - 14, words)
-    said = " | ".join("".join("#" if cell else "." for cell in row) for row in grid)
+    rows_as_text = " | ".join("".join("#" if cell else "." for cell in row) for row in grid)
     return sheet.finish(
         "A padding mask gets an axis of queries: # may attend, . may not",
         [
-            f"(B, S) = {shape(sizes[0])}: {said}",
+            f"(B, S) = {shape(sizes[0])}: {rows_as_text}",
             f"(B, 1, S) = {shape(sizes[1])}",
             f"(B, T, S) = {shape(sizes[2])}: each row {T} times",
         ],
@@ -317,12 +317,12 @@ def split_heads(
         sheet.arrow((room, middle + apart), (end, middle + apart))
         sheet.text((end + room) / 2, middle + apart + 14, back)
 
-    def said(numbers: np.ndarray) -> str:
+    def as_words(numbers: np.ndarray) -> str:
         return " | ".join(" ".join(f"{number:g}" for number in line) for line in numbers)
 
     return sheet.finish(
         f"A wide table {shape(table.shape)} and its {count} heads {shape(pieces.shape)}",
-        [f"wide: {said(table)}", *[f"head {h}: {said(piece)}" for h, piece in enumerate(pieces)]],
+        [f"wide: {as_words(table)}", *[f"head {h}: {as_words(piece)}" for h, piece in enumerate(pieces)]],
     )
 
 
@@ -482,13 +482,13 @@ def attention_steps(
     part(364, 264 - up, 92, 24, "average", "operation", f"weights {v}")
     sheet.arrow((318, 276 - up), (276, 276 - up))
     part(216, 262 - up, 120, 28, "context", "context", f"context {vectors}")
-    said = "" if highlight is None else f"; highlighted: {highlight}"
+    ending = "" if highlight is None else f"; highlighted: {highlight}"
     operations = {"scale": "÷ √D", "mask": "mask", "softmax": "softmax"}
     between = [name for step, name in operations.items() if step in steps]
     first = [f"x {tokens} times W_query, W_key, W_value: q, k, v {vectors}"]
     dropped = "dropout, " if "dropout" in parts else ""
     return sheet.finish(
-        f"Single-head self-attention, step by step{said}",
+        f"Single-head self-attention, step by step{ending}",
         [
             *(first if projected else [f"x {tokens}"]),
             f"{q} times {k} transposed: scores {square}",
@@ -518,15 +518,15 @@ def decoder_block(x: Tensor | ArrayLike, memory: Tensor | ArrayLike) -> Drawing:
     sheet.labelled(stream - 54, 12, 108, 26, "vector", f"x {own}")
     sheet.labelled(stream - 54, 312, 108, 26, "vector", f"out {own}")
 
-    def attend(y: float, name: Sequence[str], taken: str) -> None:
+    def attend(y: float, name: Sequence[str], letters: str) -> None:
         """Draw an attention layer next to the stream. The layer reads the stream above and adds to the stream below."""
         sheet.box(left, y, right - left, 84, "weights", corner=3)
         for i, line in enumerate(name):
             sheet.text((left + right) / 2, y + 33 + 20 * i, line, size=NORMAL)
         sheet.arrow((stream, y + 16), (right, y + 16))
-        for i, letter in enumerate(reversed(taken)):
+        for i, letter in enumerate(reversed(letters)):
             kind = {"q": "query", "k": "key", "v": "value"}[letter]
-            x = right + 66 - 21 * i if len(taken) > 1 else right + 45
+            x = right + 66 - 21 * i if len(letters) > 1 else right + 45
             sheet.labelled(x - 9, y + 6, 18, 20, kind, letter)
         sheet.arrow((right, y + 68), (stream - 10, y + 68))
         sheet.labelled(right + 12, y + 57, 56, 22, "context", "found")
@@ -561,21 +561,8 @@ def norm_orders() -> Drawing:
         post-norm: the norm is on the stream, after the addition: norm(x + f(x))
     """
     sheet = Canvas(304)
-    for stream, title, formula in ((54, "pre-norm", "x + f(norm(x))"), (274, "post-norm", "norm(x + f(x))")):
-        sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
-        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
-        sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
-        sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
-        branch, left = 84, stream + 68
-        sheet.arrow((stream, branch), (left, branch))
-        if title == "pre-norm":
-            sheet.labelled(stream + 12, branch - 11, 42, 22, "operation", "norm")
-        else:
-            sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
-        sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
-        sheet.arrow((left, 158), (stream + 10, 158))
-        sheet.plus(stream, 158)
-        sheet.text(stream + 60, 284, formula)
+    _sublayer_on_branch(sheet, 54, "pre-norm", "x + f(norm(x))", norms=("before",))
+    _sublayer_on_branch(sheet, 274, "post-norm", "norm(x + f(x))", norms=("on the stream",))
     return sheet.finish(
         "Two orders of sublayer, addition and norm",
         [
@@ -595,20 +582,8 @@ def output_norms() -> Drawing:
         Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))
     """
     sheet = Canvas(304)
-    for stream, title, formula in ((54, "OLMo 2", "x + norm(f(x))"), (274, "Gemma 3", "x + norm(f(norm(x)))")):
-        sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
-        sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
-        sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
-        sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
-        left = stream + 68
-        sheet.arrow((stream, 84), (left, 84))
-        if title == "Gemma 3":
-            sheet.labelled(stream + 12, 73, 42, 22, "operation", "norm")
-        sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
-        sheet.arrow((left, 158), (stream + 10, 158))
-        sheet.labelled(stream + 22, 147, 42, 22, "operation", "norm")
-        sheet.plus(stream, 158)
-        sheet.text(stream + 60, 284, formula)
+    _sublayer_on_branch(sheet, 54, "OLMo 2", "x + norm(f(x))", norms=("after",))
+    _sublayer_on_branch(sheet, 274, "Gemma 3", "x + norm(f(norm(x)))", norms=("before", "after"))
     return sheet.finish(
         "A sublayer with a norm on its output, and one with norms on both sides",
         [
@@ -616,6 +591,25 @@ def output_norms() -> Drawing:
             "Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))",
         ],
     )
+
+
+def _sublayer_on_branch(sheet: Canvas, stream: float, title: str, formula: str, norms: Sequence[str]) -> None:
+    sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
+    sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
+    sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
+    sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
+    left = stream + 68
+    sheet.arrow((stream, 84), (left, 84))
+    if "before" in norms:
+        sheet.labelled(stream + 12, 73, 42, 22, "operation", "norm")
+    if "on the stream" in norms:
+        sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
+    sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
+    sheet.arrow((left, 158), (stream + 10, 158))
+    if "after" in norms:
+        sheet.labelled(stream + 22, 147, 42, 22, "operation", "norm")
+    sheet.plus(stream, 158)
+    sheet.text(stream + 60, 284, formula)
 
 
 def two_layers() -> Drawing:
@@ -793,27 +787,27 @@ def _small_transformer(lit: str) -> Drawing:
     bottom = top + 192
     sheet = Canvas(bottom + 24 + (46 if lit == "decoding" else 38))
 
-    def part(x: float, y: float, wide: float, high: float, kind: str, name: str, said: str = "") -> None:
+    def part(x: float, y: float, wide: float, high: float, kind: str, name: str, text: str = "") -> None:
         on = name in lights
         corner = high / 2 if kind == "operation" else 3
         sheet.box(x, y, wide, high, kind if on else "unlit", corner=corner)
-        sheet.text(x + wide / 2, y + high / 2, said or name, kind=None if on else "quiet", bold=on)
+        sheet.text(x + wide / 2, y + high / 2, text or name, kind=None if on else "quiet", bold=on)
 
-    def sublayer(stream: float, y: float, kind: str, name: str, said: str) -> None:
+    def sublayer(stream: float, y: float, kind: str, name: str, text: str) -> None:
         """It reads the stream above and adds to it below."""
         step = 1 if stream == _ENCODER else -1
         edge = stream + 24 * step
         sheet.arrow((stream, y + 7), (edge, y + 7))
-        part(min(edge, edge + 124 * step), y, 124, 28, kind, name, said)
+        part(min(edge, edge + 124 * step), y, 124, 28, kind, name, text)
         sheet.arrow((edge, y + 21), (stream + 10 * step, y + 21))
         sheet.plus(stream, y + 21)
 
-    for stream, ids, wide, said in ((_ENCODER, "src", 40, "src"), (_DECODER, "tgt", 88, "<bos> tgt")):
+    for stream, ids, wide, text in ((_ENCODER, "src", 40, "src"), (_DECODER, "tgt", 88, "<bos> tgt")):
         step = 1 if stream == _ENCODER else -1
         near = stream + 46 * step
         end = rows[2] if step == 1 else bottom
         sheet.line((stream, top + 34), (stream, end), kind="pale", width=5)
-        part(min(near, near + wide * step), top + 10, wide, 24, "vector", ids, said)
+        part(min(near, near + wide * step), top + 10, wide, 24, "vector", ids, text)
         sheet.arrow((near, top + 22), (stream + 29 * step, top + 22))
         part(stream - 29, top + 10, 58, 24, "operation", "embedding", "embed")
         near = stream + 28 * step
@@ -851,8 +845,8 @@ def _small_transformer(lit: str) -> Drawing:
         way = [(321, bottom + 24), (321, bottom + 34), (436, bottom + 34), (436, top)]
         sheet.arrow(*way, (312, top), (312, top + 10), kind="flow", width=2.2)
     sheet.text(WIDTH / 2, sheet.height - 18, caption, size=NORMAL)
-    named = ", ".join(lights)
-    return sheet.finish(f"The Transformer, one layer of each; lit: {named}", [caption])
+    lit_parts = ", ".join(lights)
+    return sheet.finish(f"The Transformer, one layer of each; lit: {lit_parts}", [caption])
 
 
 def induction(tokens: Sequence[str], behind: str) -> Drawing:
@@ -878,7 +872,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
         raise ValueError(f"tokens ({', '.join(tokens)}) must be 3 to 5 single letters to be drawn")
     if (tokens[-1], behind) not in pairs:
         raise ValueError(f"behind ({behind!r}) must come after the newest token ({tokens[-1]!r}) at an earlier place")
-    found = pairs.index((tokens[-1], behind)) + 1
+    match = pairs.index((tokens[-1], behind)) + 1
     sheet = Canvas(234)
     left, wide = 96, 338 / len(tokens)
     middle = [left + (i + 0.5) * wide for i in range(len(tokens))]
@@ -892,10 +886,10 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
         if i:
             sheet.arrow((middle[i - 1] + 8, rows["tokens"] + 28), (x - 10, rows["layer 1"]))
         sheet.arrow((x, rows["tokens"] + 28), (x, rows["layer 1"]))
-        kind = "key" if i == found else "query" if i == len(tokens) - 1 else "vector"
-        said = (f"after {tokens[i - 1]}",) if i else ()
-        sheet.labelled(x - 29, rows["layer 1"], 58, 42, kind, token, *said)
-    asks, answers = middle[-1], middle[found]
+        kind = "key" if i == match else "query" if i == len(tokens) - 1 else "vector"
+        note = (f"after {tokens[i - 1]}",) if i else ()
+        sheet.labelled(x - 29, rows["layer 1"], 58, 42, kind, token, *note)
+    asks, answers = middle[-1], middle[match]
     base = rows["layer 1"] + 42
     sheet.arrow((asks, base), (asks, base + 22), (answers, base + 22), (answers, base), kind="flow", width=2.2)
     sheet.text((asks + answers) / 2, base + 34, f"who is after {tokens[-1]}?")
@@ -956,7 +950,7 @@ def word_links(
     above, below = boxes(source), boxes(target)
     for token, (x, width) in zip(source, above, strict=True):
         sheet.labelled(x, 22, width, 28, "key", token)
-    said = []
+    sentences = []
     for token, (x, width), row in zip(target, below, shares.tolist(), strict=True):
         sheet.parts.append("<g>")  # custom.css: a pointer on it makes the other lines pale
         links = [(s, round(weight, 1)) for s, weight in enumerate(row) if weight >= 0.2]
@@ -967,8 +961,8 @@ def word_links(
         sheet.parts.append("</g>")
         if links:
             listed = ", ".join(f"{source[s]} with {weight}" for s, weight in links)
-            said.append(f"{token} attends to {listed}")
-    return sheet.finish(title, said)
+            sentences.append(f"{token} attends to {listed}")
+    return sheet.finish(title, sentences)
 
 
 def attention_shapes(batch: int | None = None) -> Drawing:
@@ -1086,9 +1080,9 @@ def training_loop(sections: Mapping[str, str] | None = None) -> Drawing:
         "outputs": ("vector", 188, 186, 62),
         "score": ("operation", 366, 186, 60),
     }
-    named = ("batch", "model", "loss", "gradient", "step", "score")
-    if wrong := [name for name in labels if name not in named]:
-        raise ValueError(f"sections {wrong} must be among {list(named)}")
+    captioned = ("batch", "model", "loss", "gradient", "step", "score")
+    if wrong := [name for name in labels if name not in captioned]:
+        raise ValueError(f"sections {wrong} must be among {list(captioned)}")
     sheet = Canvas(240)
     for name, (kind, x, y, wide) in parts.items():
         sheet.labelled(x, y, wide, 30, kind, name)
@@ -1114,16 +1108,16 @@ def training_loop(sections: Mapping[str, str] | None = None) -> Drawing:
     sheet.text(139, 191, "model", kind="quiet")
     sheet.arrow((250, 201), (366, 201))
 
-    def said(name: str) -> str:
+    def with_caption(name: str) -> str:
         return f"{name} ({labels[name]})" if name in labels else name
 
     return sheet.finish(
         "A loop that trains a translator, and its test",
         [
-            f"a {said('batch')} goes through the {said('model')}: logits, which the {said('loss')} compares with the "
+            f"a {with_caption('batch')} goes through the {with_caption('model')}: logits, which the {with_caption('loss')} compares with the "
             "targets",
-            f"the {said('gradient')} of the loss and the optimizer's {said('step')} change the model",
-            f"new pairs go through the model, and the outputs get a {said('score')}",
+            f"the {with_caption('gradient')} of the loss and the optimizer's {with_caption('step')} change the model",
+            f"new pairs go through the model, and the outputs get a {with_caption('score')}",
         ],
     )
 
