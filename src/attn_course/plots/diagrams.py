@@ -1108,16 +1108,16 @@ def training_loop(sections: Mapping[str, str] | None = None) -> Drawing:
     sheet.text(139, 191, "model", kind="quiet")
     sheet.arrow((250, 201), (366, 201))
 
-    def with_caption(name: str) -> str:
+    def full(name: str) -> str:
         return f"{name} ({labels[name]})" if name in labels else name
 
     return sheet.finish(
         "A loop that trains a translator, and its test",
         [
-            f"a {with_caption('batch')} goes through the {with_caption('model')}: logits, which the {with_caption('loss')} compares with the "
+            f"a {full('batch')} goes through the {full('model')}: logits, which the {full('loss')} compares with the "
             "targets",
-            f"the {with_caption('gradient')} of the loss and the optimizer's {with_caption('step')} change the model",
-            f"new pairs go through the model, and the outputs get a {with_caption('score')}",
+            f"the {full('gradient')} of the loss and the optimizer's {full('step')} change the model",
+            f"new pairs go through the model, and the outputs get a {full('score')}",
         ],
     )
 
