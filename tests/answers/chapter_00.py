@@ -75,15 +75,10 @@ def self_attention(x, W_query, W_key, W_value):
     return ((q @ k.mT / k.size(-1) ** 0.5).softmax(-1) @ v).to(x.dtype)
 
 
-def attend(x, W_query, W_key, W_value, divide_by):
-    """What several learners write, with another divisor each."""
-    queries, keys, values = x @ W_query, x @ W_key, x @ W_value
-    return torch.softmax(queries @ keys.transpose(-2, -1) / divide_by, dim=-1) @ values
-
-
 @wrong("scale by another number")
 def self_attention(x, W_query, W_key, W_value):
-    return attend(x, W_query, W_key, W_value, 2**0.5)
+    queries, keys, values = x @ W_query, x @ W_key, x @ W_value
+    return torch.softmax(queries @ keys.transpose(-2, -1) / 2**0.5, dim=-1) @ values
 
 
 @wrong("only six tokens")
@@ -192,10 +187,10 @@ def causal_weights(q, k):
     return torch.stack(rows, dim=-2)
 
 
-def fill(q, k, hidden, number=-torch.inf):
+def fill(q, k, hidden):
     """What several learners write, with another mask each."""
     scores = q @ k.mT / math.sqrt(q.size(-1))
-    return torch.softmax(scores.masked_fill(hidden, number), dim=-1)
+    return torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1)
 
 
 @wrong("mask inverted")
@@ -214,15 +209,10 @@ def causal_weights(q, k):
     return torch.softmax(weights.masked_fill(~past(q.size(-2)), -torch.inf), dim=-1)
 
 
-def scale(q, k, divide_by):
-    """What several learners write, with another divisor each."""
-    scores = q @ k.transpose(-2, -1) / divide_by
-    return torch.softmax(scores.masked_fill(~past(q.size(-2)), -torch.inf), dim=-1)
-
-
 @wrong("scale by another number")
 def causal_weights(q, k):
-    return scale(q, k, 2**0.5)
+    scores = q @ k.transpose(-2, -1) / 2**0.5
+    return torch.softmax(scores.masked_fill(~past(q.size(-2)), -torch.inf), dim=-1)
 
 
 @wrong("more than the result")

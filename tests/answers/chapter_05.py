@@ -325,15 +325,6 @@ class Layer(nn.Module):
         return self.dropout(weights) @ v
 
 
-class OtherMask(Layer):
-    """A layer with a mask that ``allows`` another distance into the past than the window."""
-
-    def __init__(self, d_in, d_out, max_len, window, dropout):
-        super().__init__(d_in, d_out, max_len, window, dropout)
-        position = torch.arange(max_len)
-        self.mask = self.allows(position[:, None] - position, window)
-
-
 class DrawsShared(Layer):
     """Dropout whose draws have an axis of length 1."""
 
@@ -374,9 +365,11 @@ class WindowAttention(nn.Module):  # keeps a mask of floats, to be added
 
 
 @wrong("hides the diagonal")
-class WindowAttention(OtherMask):
-    def allows(self, distance, window):
-        return (distance > 0) & (distance <= window)
+class WindowAttention(Layer):
+    def __init__(self, d_in, d_out, max_len, window, dropout):
+        super().__init__(d_in, d_out, max_len, window, dropout)
+        distance = torch.arange(max_len)[:, None] - torch.arange(max_len)
+        self.mask = (distance > 0) & (distance <= window)
 
 
 @wrong("changes its buffer")

@@ -178,10 +178,10 @@ def fuse_qkv(q_proj, k_proj, v_proj):
     return fused.to(q_proj.weight)
 
 
-def fuse(weights, biases, *sizes):
+def fuse(weights, biases):
     """Join lists of weights and biases along the outputs."""
     weight = torch.vstack(weights)
-    fused = nn.Linear(*sizes or weight.shape[::-1], bias=biases[0] is not None).to(weight)
+    fused = nn.Linear(*weight.shape[::-1], bias=biases[0] is not None).to(weight)
     with torch.no_grad():
         fused.weight[:] = weight
         if biases[0] is not None:
@@ -262,10 +262,9 @@ def move_to_torch(layer):
     return theirs
 
 
-def empty(layer, num_heads=None, **options):
+def empty(layer):
     """A module of the layer's sizes that knows none of its weights."""
-    heads = num_heads or layer.num_heads
-    module = nn.MultiheadAttention(layer.q_proj.out_features, heads, batch_first=True, **options)
+    module = nn.MultiheadAttention(layer.q_proj.out_features, layer.num_heads, batch_first=True)
     return module.to(layer.q_proj.weight.dtype)
 
 
@@ -314,17 +313,13 @@ def move_to_torch(layer):
     return put_out(put(empty(layer), layer, "vkq"), layer)
 
 
-def take_turns(layer, parts):
-    theirs = put_out(put(empty(layer), layer), layer)
-    for joined in (theirs.in_proj_weight, theirs.in_proj_bias):
-        three = (part.chunk(parts) for part in joined.data.chunk(3))
-        joined.data = torch.cat([torch.cat(turn) for turn in zip(*three, strict=True)])
-    return theirs
-
-
 @wrong("queries, keys and values interleaved")
 def move_to_torch(layer):
-    return take_turns(layer, layer.num_heads)
+    theirs = put_out(put(empty(layer), layer), layer)
+    for joined in (theirs.in_proj_weight, theirs.in_proj_bias):
+        three = (part.chunk(layer.num_heads) for part in joined.data.chunk(3))
+        joined.data = torch.cat([torch.cat(turn) for turn in zip(*three, strict=True)])
+    return theirs
 
 
 @wrong("projections' biases forgotten")
