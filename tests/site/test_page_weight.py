@@ -39,7 +39,7 @@ WORDS = {"used", "part", "here"}
     ],
 )
 def test_a_rule_stays_where_it_can_match(css, kept):
-    assert optimize_pages.used_rules(css, WORDS) == kept
+    assert optimize_pages.matching_rules(css, WORDS) == kept
 
 
 def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_path):
@@ -48,7 +48,7 @@ def test_an_imported_sheet_stands_in_its_place_and_its_pictures_are_found(tmp_pa
     (tmp_path / "styles" / "theme.css").write_text(
         '@import "../base.css"; b { background: url("../up/b.png"), url(data:image/png;base64,AA) }', "utf-8"
     )
-    css = optimize_pages.whole_sheet(tmp_path / "styles" / "theme.css", tmp_path)
+    css = optimize_pages.inline_imports(tmp_path / "styles" / "theme.css", tmp_path)
     assert css == "p { background: url(dot.png) } b { background: url(up/b.png), url(data:image/png;base64,AA) }"
 
 
@@ -92,10 +92,10 @@ def test_only_marks_that_change_a_colour_stay_in_a_listing():
         'html[data-theme="light"] .highlight .w { color: #080808; font-weight: bold }\n'
         'html[data-theme="dark"] .highlight .w { color: #F8F8F2 }\n'
     )
-    assert optimize_pages.plain_colours(css) == ["n"]
+    assert optimize_pages.kinds_of_plain_code(css) == ["n"]
     listing = '<div class="highlight"><pre><span class="n">x</span> <span class="k">in</span></pre></div>'
     page = f'{listing}<span class="n">kept</span><code><span class="pre">a</span> <span class="pre">b</span></code>'
-    assert optimize_pages.fewer_marks(page, ["n"]) == (
+    assert optimize_pages.remove_plain_marks(page, ["n"]) == (
         '<div class="highlight"><pre>x <span class="k">in</span></pre></div><span class="n">kept</span><code>a b</code>'
     )
 
@@ -106,7 +106,7 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
         "    of which the second is longer than a telephone is wide.&quot;&quot;&quot;</span>\n    return part\n"
     )
     page = f'<div class="highlight-ipython3 notranslate"><div class="highlight"><pre>{code}</pre></div>'
-    made = optimize_pages.hanging_lines(page)
+    made = optimize_pages.mark_hanging_lines(page)
     assert made == (
         '<div class="highlight-ipython3 notranslate"><div class="highlight"><pre><span></span>def cut(part):\n\n'
         '    <span class="sd">&quot;&quot;&quot;Two lines</span>\n'
@@ -116,7 +116,7 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
     words = re.compile(r"<[^>]*>")
     assert words.sub("", made) == words.sub("", page)
     blocks = page.replace("<span></span>", '<div class="viewcode-block">')
-    assert optimize_pages.hanging_lines(blocks) == blocks
+    assert optimize_pages.mark_hanging_lines(blocks) == blocks
 
 
 # ---------------------------------------------------------------- pictures
@@ -126,7 +126,7 @@ def test_a_picture_becomes_smaller_and_keeps_every_pixel(tmp_path):
     drawn = Image.new("RGB", (120, 70), "white")
     drawn.paste((8, 60, 123), (10, 10, 60, 40))
     drawn.save(tmp_path / "drawn.png", compress_level=0)
-    assert optimize_pages.lighter_pictures(tmp_path) == {"drawn.png": "drawn.webp"}
+    assert optimize_pages.write_webp(tmp_path) == {"drawn.png": "drawn.webp"}
     with Image.open(tmp_path / "drawn.webp") as made:
         assert made.convert("RGB").tobytes() == drawn.tobytes()
 
@@ -142,7 +142,7 @@ def test_pictures_say_their_size_and_all_but_the_first_wait_for_the_reader(tmp_p
         '<img alt="A again" src="../_images/a.png" width="15" height="10" /><img alt="D" src="../_images/d.svg">'
         "</article>"
     )
-    made = optimize_pages.later_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"}, {"a.png"})
+    made = optimize_pages.lazy_pictures(page, tmp_path / "book" / "page.html", {"a.png": "a.webp"}, {"a.png"})
     assert made == (
         '<img src="logo.svg" class="logo"><article>'
         '<img src="../_images/a.webp" alt="A" width="30" height="20" class="curves" decoding="async"/>'
@@ -156,8 +156,8 @@ def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(
     weights = torch.softmax(torch.randn(5, 7), -1)
     plots.heatmap(weights, list("abcde"), list("uvwxyz?")).save(tmp_path / "weights.png")
     plots.curves([1, 2, 3], {"loss": [3.0, 2.0, 1.5]}, xlabel="step", ylabel="loss").save(tmp_path / "loss.png")
-    assert optimize_pages.without_maps(tmp_path) == {"loss.png"}
-    assert optimize_pages.nightly_pictures(tmp_path, {"loss.png"}) == {"weights.png": "weights.night.png"}
+    assert optimize_pages.pictures_without_heatmap(tmp_path) == {"loss.png"}
+    assert optimize_pages.write_night_pictures(tmp_path, {"loss.png"}) == {"weights.png": "weights.night.png"}
     names = ("weights.png", "weights.night.png")
     day, night = (np.asarray(Image.open(tmp_path / name).convert("RGB")).astype(int) for name in names)
     assert tuple(night[0, 0]) == (20, 24, 29)
@@ -170,7 +170,7 @@ def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(
 def test_a_heatmap_stands_twice_on_its_page_and_one_of_them_is_hidden(tmp_path):
     page = '<article><img alt="A" src="../_images/a.png" width="3" height="2" /></article>'
     names = {"a.png": "a.webp", "a.night.png": "a.night.webp"}
-    made = optimize_pages.later_pictures(page, tmp_path / "page.html", names, set(), {"a.png": "a.night.png"})
+    made = optimize_pages.lazy_pictures(page, tmp_path / "page.html", names, set(), {"a.png": "a.night.png"})
     assert made == (
         '<article><img src="../_images/a.webp" alt="A" width="3" height="2" decoding="async"/>'
         '<img src="../_images/a.night.webp" alt="A" width="3" height="2" class="only-dark" decoding="async" '

@@ -34,7 +34,7 @@ FONT_AWESOME = re.compile(r"\.fa(?:-|[srlbdt]?\b|-?v?4)|Font ?Awesome", re.IGNOR
 SPACE = re.compile(r"\s+")
 
 
-def words_of(html: Path) -> set[str]:
+def classes_and_words(html: Path) -> set[str]:
     """Every class and id that a page has, and every word of a script, since scripts give classes as well."""
     words: set[str] = set()
     for path in html.rglob("*.html"):
@@ -65,34 +65,34 @@ def selectors(prelude: list[Any]) -> list[str]:
     return [tinycss2.serialize(part).strip() for part in [*parts, part]]
 
 
-def used_rules(css: str, words: set[str]) -> str:
+def matching_rules(css: str, words: set[str]) -> str:
     """The rules of a style sheet that can match something, without their comments and spaces."""
     rules = []
     for rule in tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True):
         if rule.type == "qualified-rule":
             used = [selector for selector in selectors(rule.prelude) if matches_something(selector, words)]
             if used:
-                rules.append(f"{','.join(used)}{{{squeezed(tinycss2.serialize(rule.content))}}}")
+                rules.append(f"{','.join(used)}{{{without_spaces(tinycss2.serialize(rule.content))}}}")
         elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports", "layer", "container"):
-            if inner := used_rules(tinycss2.serialize(rule.content or []), words):
-                rules.append(f"@{rule.at_keyword} {squeezed(tinycss2.serialize(rule.prelude))}{{{inner}}}")
+            if inner := matching_rules(tinycss2.serialize(rule.content or []), words):
+                rules.append(f"@{rule.at_keyword} {without_spaces(tinycss2.serialize(rule.prelude))}{{{inner}}}")
         elif rule.type == "at-rule" and rule.lower_at_keyword not in ("charset", "import"):
-            text = squeezed(tinycss2.serialize([rule]))
+            text = without_spaces(tinycss2.serialize([rule]))
             if not FONT_AWESOME.search(text):
                 rules.append(text)
     return "\n".join(rules)
 
 
-def squeezed(css: str) -> str:
+def without_spaces(css: str) -> str:
     return SPACE.sub(" ", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).strip().rstrip(";")
 
 
-def whole_sheet(path: Path, static: Path) -> str:
+def inline_imports(path: Path, static: Path) -> str:
     """A style sheet with those that it imports in their place, and its addresses as seen from the folder of styles."""
     folder = path.parent
 
     def imported(address: re.Match[str]) -> str:
-        return whole_sheet(Path(posixpath.normpath(folder / address[1])), static)
+        return inline_imports(Path(posixpath.normpath(folder / address[1])), static)
 
     def moved(address: re.Match[str]) -> str:
         return f"url({posixpath.relpath(folder / address[1], static)})"
@@ -157,7 +157,7 @@ SETTINGS = re.compile(r"\s*<script>(?:let toggle\w+|var togglebuttonSelector) = 
 OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
 
 
-def leave_boxes_alone(theme: Path) -> None:
+def stop_measuring_boxes(theme: Path) -> None:
     text = theme.read_text(encoding="utf-8")
     if text.count(AT_ONCE) != 1:
         logger.warning("the theme's script has changed: it measures all boxes at once, or no longer does")
@@ -200,7 +200,7 @@ FONT = """  <script>
 """
 
 
-def known_at_once(page: str, root: str) -> str:
+def preload_colours_and_font(page: str, root: str) -> str:
     """The page with its colours and the font of its formulas asked for before anything is drawn."""
     if "<math" in page:
         page = page.replace('  <link rel="stylesheet"', FONT.replace("ROOT", root) + '  <link rel="stylesheet"', 1)
@@ -221,7 +221,7 @@ def size_of(path: Path) -> tuple[int, int] | None:
         return picture.size
 
 
-def lighter_pictures(folder: Path) -> dict[str, str]:
+def write_webp(folder: Path) -> dict[str, str]:
     """Write each PNG as WebP, which keeps every pixel; return the new names of those that became smaller."""
     renamed = {}
     for path in sorted(folder.glob("*.png")):
@@ -235,7 +235,7 @@ def lighter_pictures(folder: Path) -> dict[str, str]:
     return renamed
 
 
-def shows_a_map(picture: Image.Image) -> bool:
+def shows_heatmap(picture: Image.Image) -> bool:
     """Whether weights are drawn in it: of a heatmap 4 % or more have its colours, of curves and bars at most 0.3 %."""
     counted = picture.convert("RGB").getcolors(picture.width * picture.height)
     most = sorted(counted, reverse=True)[:1000]
@@ -270,7 +270,7 @@ def panels(drawn: np.ndarray, top: int = 0, left: int = 0) -> list[tuple[slice, 
     ]
 
 
-def by_night(picture: Image.Image) -> Image.Image:
+def night_version(picture: Image.Image) -> Image.Image:
     """A heatmap on a dark page: its margins and its letters change places, and its cells keep their colours."""
     day = np.asarray(picture.convert("RGB")).astype(int)
     codes = np.concatenate([m(np.arange(256), bytes=True)[:, :3] for m in (sequential(), diverging())]).astype(int)
@@ -293,28 +293,28 @@ def by_night(picture: Image.Image) -> Image.Image:
     return Image.fromarray(night.round().astype(np.uint8))
 
 
-def nightly_pictures(folder: Path, curves: Set[str]) -> dict[str, str]:
+def write_night_pictures(folder: Path, curves: Set[str]) -> dict[str, str]:
     """Draw each heatmap for the night, too, and return the names of both pictures."""
     made = {}
     for path in sorted(folder.glob("*.png")):
         if path.name not in curves:
             with Image.open(path) as picture:
-                by_night(picture).save(path.with_suffix(".night.png"))
+                night_version(picture).save(path.with_suffix(".night.png"))
             made[path.name] = path.with_suffix(".night.png").name
     return made
 
 
-def without_maps(folder: Path) -> set[str]:
+def pictures_without_heatmap(folder: Path) -> set[str]:
     """The pictures that may turn dark by night; in a heatmap dark cells are what the text speaks of."""
     names = set()
     for path in folder.glob("*.png"):
         with Image.open(path) as picture:
-            if not shows_a_map(picture):
+            if not shows_heatmap(picture):
                 names.add(path.name)
     return names
 
 
-def later_pictures(
+def lazy_pictures(
     page: str,
     at: Path,
     renamed: dict[str, str],
@@ -356,7 +356,7 @@ LISTING = re.compile(r'<div class="highlight">.*?</div>', re.DOTALL)
 PRE = re.compile(r'<span class="pre">([^<]*)</span>')
 
 
-def plain_colours(css: str) -> list[str]:
+def kinds_of_plain_code(css: str) -> list[str]:
     """The kinds of code whose colour is that of the listing itself, in every theme."""
     own = dict(re.findall(r'(html\[data-theme="\w+"\]) \.highlight \{[^}]*\bcolor: (#\w+)', css))
     styles: dict[str, dict[str, str]] = {}
@@ -369,7 +369,7 @@ def plain_colours(css: str) -> list[str]:
     )
 
 
-def fewer_marks(page: str, plain: list[str]) -> str:
+def remove_plain_marks(page: str, plain: list[str]) -> str:
     """The page without marks that change nothing: a name in a listing is as black as the listing."""
     marks = re.compile(rf'<span class="(?:{"|".join(plain)})">([^<]*)</span>') if plain else None
 
@@ -388,7 +388,7 @@ CODE = re.compile(
 )
 
 
-def hanging_lines(page: str) -> str:
+def mark_hanging_lines(page: str) -> str:
     """The page with a mark around each long line of code that says how far it is indented.
 
     On a narrow window the rest of such a line stands behind its beginning and not at the margin, where it would read
@@ -419,7 +419,7 @@ def hanging_lines(page: str) -> str:
 NO_PAGE = re.compile(r'(<link rel="stylesheet" href=|<img [^>]*?src=|<link rel="icon" href=)"([^"]*)"([^>]*)>')
 
 
-def on_its_own(page: str, html: Path, root: str) -> str:
+def inline_style_and_pictures(page: str, html: Path, root: str) -> str:
     """The page that a host shows for any address that does not exist, with its style and pictures inside it.
 
     Its links hold for the address that the site was built for; what it looks like must not hang on that.
@@ -444,19 +444,20 @@ STYLE = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*?\bhref="(?!ht
 def lighten(html: Path) -> None:
     """Make every page of a built site lighter."""
     static = html / "_static"
-    icons, words = icon_rules(html), words_of(html)
-    leave_boxes_alone(static / "scripts" / "pydata-sphinx-theme.js")
-    curves = without_maps(html / "_images")
-    nights = nightly_pictures(html / "_images", curves)
-    renamed = lighter_pictures(html / "_images")
-    plain = plain_colours((static / "pygments.css").read_text(encoding="utf-8"))
+    icons, words = icon_rules(html), classes_and_words(html)
+    stop_measuring_boxes(static / "scripts" / "pydata-sphinx-theme.js")
+    curves = pictures_without_heatmap(html / "_images")
+    nights = write_night_pictures(html / "_images", curves)
+    renamed = write_webp(html / "_images")
+    plain = kinds_of_plain_code((static / "pygments.css").read_text(encoding="utf-8"))
     options = SPACE.sub(" ", (static / "documentation_options.js").read_text(encoding="utf-8")).strip()
     sheets: dict[tuple[str, ...], str] = {}
     replaced: set[Path] = set()
 
     def sheet(names: tuple[str, ...]) -> str:
         if names not in sheets:
-            css = "\n".join(used_rules(whole_sheet(html / name, static), words) for name in names) + f"\n{icons}\n"
+            rules = [matching_rules(inline_imports(html / name, static), words) for name in names]
+            css = "\n".join([*rules, f"{icons}\n"])
             path = static / f"book.{hashlib.sha256(css.encode()).hexdigest()[:8]}.css"
             path.write_text(css, encoding="utf-8")
             replaced.update(html / name for name in names)
@@ -473,10 +474,10 @@ def lighten(html: Path) -> None:
         page = STYLE.sub("", page)
         at = links[0].start()
         page = f'{page[:at]}  <link rel="stylesheet" href="{root}{sheet(names)}" />\n{page[at:]}'
-        page = needed_scripts(known_at_once(page, root), options)
+        page = needed_scripts(preload_colours_and_font(page, root), options)
         if path.name == "404.html":
-            page = on_its_own(page, html, root)
-        page = hanging_lines(fewer_marks(later_pictures(page, path, renamed, curves, nights), plain))
+            page = inline_style_and_pictures(page, html, root)
+        page = mark_hanging_lines(remove_plain_marks(lazy_pictures(page, path, renamed, curves, nights), plain))
         path.write_text(page, encoding="utf-8")
     for path in replaced:
         path.unlink(missing_ok=True)
