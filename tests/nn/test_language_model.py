@@ -9,7 +9,7 @@ from shapes import seeds
 from torch import nn
 from torch.testing import assert_close
 
-from attn_course import DecoderCache, LanguageModel, MultiHeadCrossAttention, assert_causal, make_padding_mask
+from attn_course import DecoderCache, LanguageModel, MultiHeadCrossAttention, Rope, assert_causal, make_padding_mask
 from attn_course.nn.language_model import DecoderOnly
 from attn_course.nn.transformer import EncoderLayer
 from attn_course.testing.memory import peak_bytes
@@ -395,3 +395,8 @@ def test_language_model_refuses_invalid_sizes():
         LanguageModel(V, d_model=12, num_heads=6, num_kv_heads=4)
     with pytest.raises(ValueError, match=r"dropout \(1.0\)"):
         LanguageModel(V, dropout=1.0)
+    parts = (nn.Embedding(V, 4), [EncoderLayer(4, 2, 8)], nn.LayerNorm(4))
+    with pytest.raises(ValueError, match=r"rope \(2\) must be one, or one for each of the 1 layers"):
+        DecoderOnly(*parts, positions="rotary", max_len=5, rope=[Rope(), Rope()])
+    with pytest.raises(ValueError, match=r"rope \(.*\) needs rotary positions, not alibi"):
+        DecoderOnly(*parts, positions="alibi", max_len=5, rope=Rope())

@@ -182,6 +182,17 @@ def test_to_torch_converts_a_zero_sink_to_add_zero_attn(of_two):
         MultiHeadAttention(6, 3, sink="learned").to_torch()
 
 
+@pytest.mark.bad_input
+def test_options_that_pytorch_lacks_are_checked_and_not_converted():
+    for name, value in {"scale": 0.5, "softcap": 2.0, "window": 3}.items():
+        with pytest.raises(ValueError, match=rf"{name} \({value}\) must be None for nn.MultiheadAttention"):
+            MultiHeadAttention(6, 3, **{name: value}).to_torch()
+        with pytest.raises(ValueError, match=rf"{name} \(0\) must be"):
+            MultiHeadAttention(6, 3, **{name: 0})
+    with pytest.raises(ValueError, match=r"q_norm \(.*\) must be None for nn.MultiheadAttention"):
+        MultiHeadAttention(6, 3, qk_norm=torch.nn.RMSNorm).to_torch()
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_a_query_without_visible_keys_gets_only_the_output_bias_with_a_zero_sink(need_weights):
     torch.manual_seed(0)
