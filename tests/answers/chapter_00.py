@@ -91,7 +91,7 @@ def self_attention(x, W_query, W_key, W_value):
     return torch.stack(rows)
 
 
-@wrong("more than the result")
+@wrong("extra results returned")
 def self_attention(x, W_query, W_key, W_value):
     queries, keys, values = x @ W_query, x @ W_key, x @ W_value
     weights = torch.softmax(queries @ keys.mT / keys.shape[-1] ** 0.5, dim=-1)
@@ -215,7 +215,7 @@ def causal_weights(q, k):
     return torch.softmax(scores.masked_fill(~past(q.size(-2)), -torch.inf), dim=-1)
 
 
-@wrong("more than the result")
+@wrong("extra results returned")
 def causal_weights(q, k):
     weights = fill(q, k, ~past(q.size(-2)))
     return weights, weights @ k
@@ -397,7 +397,7 @@ class CausalMultiHead(Sound):
         return (y.detach() for y in super().project(x))
 
 
-@wrong("more than the result")
+@wrong("extra results returned")
 class CausalMultiHead(Sound):
     def forward(self, x):
         return super().forward(x), x

@@ -148,7 +148,7 @@ def masked_softmax(scores, mask):
     return torch.softmax(scores + additive, -1).masked_fill(~mask, 0)
 
 
-@wrong("hidden twice, once upside down")
+@wrong("hidden twice, once inverted")
 def masked_softmax(scores, mask):
     return torch.softmax(scores.masked_fill(mask, -math.inf), -1).masked_fill(~mask, 0.0)
 

@@ -27,7 +27,7 @@ def join_blocks(first, second):
 
 FACTORS = "_shrink(first[0], largest), _shrink(second[0], largest)"
 EDITS = {  # what a learner changes in the answer above
-    "factor upside down": {FACTORS: "(_safe(largest) - first[0]).exp(), (_safe(largest) - second[0]).exp()"},
+    "factor inverted": {FACTORS: "(_safe(largest) - first[0]).exp(), (_safe(largest) - second[0]).exp()"},
     "smaller maximum": {"maximum": "minimum", FACTORS: "(first[0] - largest).exp(), (second[0] - largest).exp()"},
     "counted from 0": {FACTORS: "first[0].exp(), second[0].exp()"},
     "divided too early": {"total, mixed\n": "total, mixed / torch.where(total == 0, 1.0, total)\n"},

@@ -559,7 +559,7 @@ def exercise_on_tensors(right, **more):
             "plus a constant that differs",
         ),
         (lambda x: x[..., None], "an axis too many", "(3, 5, 1), expected (3, 5)"),
-        (lambda x: (x, x), "more than the result", "The first result is right. Return it alone"),
+        (lambda x: (x, x), "extra results returned", "The first result is right. Return it alone"),
         (lambda x: x.exp(), "a function too many or too few", "is the exponential of what it should be"),
         (lambda x: x.sum(-1), "added up over an axis", "result is added up over axis -1"),
         (lambda x: x.mean(-2), "averaged over an axis", "result is averaged over axis -2"),

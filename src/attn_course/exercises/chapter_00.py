@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attn_course.exercises.engine.diagnose_output import MORE_THAN_THE_RESULT
+from attn_course.exercises.engine.diagnose_output import EXTRA_RESULTS
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
 from attn_course.exercises.engine.mutants import Edited
@@ -102,7 +102,7 @@ self_attention = Exercise(
     chapter=0,
     signs={
         "scale by another number": _divides_by_another_number,
-        MORE_THAN_THE_RESULT: _comes_first(_self_attention),
+        EXTRA_RESULTS: _comes_first(_self_attention),
         "only six tokens": _ends_after_six,
     },
 )
@@ -206,7 +206,7 @@ causal_weights = Exercise(
         "hides the diagonal": _sees(lambda visible: visible.tril(-1), first=1),
         "softmax twice": _weights_go_through_a_second_softmax,
         "scale by another number": _weights_of_another_divisor,
-        MORE_THAN_THE_RESULT: _comes_first(_causal_weights),
+        EXTRA_RESULTS: _comes_first(_causal_weights),
     },
 )
 
@@ -350,6 +350,6 @@ CausalMultiHead = Exercise(
         "mask inverted": _attends("(~_visible(scores.size(-1)))", last=-1),
         "hides the diagonal": _attends("_visible(scores.size(-1)).tril(-1)", first=1),
         "not low enough": _fills_with_another_number,
-        MORE_THAN_THE_RESULT: _comes_first(lambda *inputs: _made_by(_CausalMultiHead, *inputs)),
+        EXTRA_RESULTS: _comes_first(lambda *inputs: _made_by(_CausalMultiHead, *inputs)),
     },
 )

@@ -199,7 +199,7 @@ masked_softmax = Exercise(
         ),
         "nan in empty rows": _empty_rows_are_nan,
         "nan in the gradient": _gradient_of_empty_rows_is_nan,
-        "hidden twice, once upside down": _nothing_has_a_weight,
+        "hidden twice, once inverted": _nothing_has_a_weight,
         "one empty row empties all": _all_is_zero_beside_an_empty_row,
     },
 )

@@ -87,7 +87,7 @@ join_blocks = Exercise(
     result_names=("maximum", "total", "weighted_sum"),
     chapter=17,
     signs={
-        "factor upside down": _merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
+        "factor inverted": _merged({"first[0] - base": "base - first[0]", "second[0] - base": "base - second[0]"}),
         "smaller maximum": _merged({"maximum": "minimum"}),
         "counted from 0": _merged({"first[0] - base": "first[0]", "second[0] - base": "second[0]"}),
         "divided too early": _merged(

@@ -245,11 +245,11 @@ cuts_squares = Exercise(
     answers={
         "accepts everything": lambda cut: True,
         "refuses everything": lambda cut: False,
-        "says it upside down": lambda cut: not _CUTS.is_right(cut),
-        "says it upside down, of one size": lambda cut: not _asks_one_size(cut),
-        "falls over": lambda cut: _tried(cut).shape is not None and _CUTS.is_right(cut),
-        "falls over at some errors": lambda cut: _tried(cut) is not None and _CUTS.is_right(cut),
-        "falls over, and asks one size": lambda cut: _tried(cut).shape is not None and _asks_one_size(cut),
+        "answer inverted": lambda cut: not _CUTS.is_right(cut),
+        "answer inverted, of one size": lambda cut: not _asks_one_size(cut),
+        "errors not caught": lambda cut: _tried(cut).shape is not None and _CUTS.is_right(cut),
+        "some errors not caught": lambda cut: _tried(cut) is not None and _CUTS.is_right(cut),
+        "errors not caught, and one size tested": lambda cut: _tried(cut).shape is not None and _asks_one_size(cut),
     },
     signs={
         "accepts strips": _CUTS.accepts("strips"),

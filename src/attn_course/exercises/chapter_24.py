@@ -382,11 +382,11 @@ tells_quiet = Exercise(
     chapter=24,
     answers={
         "refuses everything": lambda fn: False,
-        "says it upside down": lambda fn: not _CLAIMS.is_right(fn),
-        "falls over": lambda fn: (
+        "answer inverted": lambda fn: not _CLAIMS.is_right(fn),
+        "errors not caught": lambda fn: (
             all(fn(torch.zeros(1, 1), dim) is not None for dim in (-1, 0)) and _CLAIMS.is_right(fn)
         ),
-        "falls over without a gradient": lambda fn: (
+        "missing gradient not caught": lambda fn: (
             _CLAIMS.is_right(fn) if fn is not _CLAIMS.wrong["one whose gradient is cut off"] else _stop()
         ),
         "equal to the last bit": lambda fn: fn is _CLAIMS.right["one that appends a zero"],

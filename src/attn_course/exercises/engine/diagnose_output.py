@@ -19,7 +19,7 @@ Pairs = Sequence[tuple[Any, Any]]
 
 RESULTS_SWAPPED = "results swapped"
 RESULT_MISSING = "a result missing"
-MORE_THAN_THE_RESULT = "more than the result"
+EXTRA_RESULTS = "extra results returned"
 TYPE_NOT_KEPT = "type not kept"
 NO_TENSOR = "an array or a list for a tensor"
 AXIS_TOO_MANY = "an axis too many"
@@ -66,7 +66,7 @@ SECOND = {AXIS_TOO_MANY, AXIS_MISSING, AXES_IN_ANOTHER_ORDER, REVERSED, SIGN, IN
 SYMPTOMS = {
     RESULTS_SWAPPED: "All results are right, but their order is wrong.",
     RESULT_MISSING: "One result is returned where several are asked for.",
-    MORE_THAN_THE_RESULT: "The function returns something in addition to the result.",
+    EXTRA_RESULTS: "The function returns something in addition to the result.",
     TYPE_NOT_KEPT: "The numbers are right, but their type differs from the type of the inputs.",
     NO_TENSOR: "The numbers are right, but they are in a NumPy array or a list instead of a tensor.",
     AXIS_TOO_MANY: "The numbers are right, but the shape has an extra axis of length 1.",
@@ -124,7 +124,7 @@ def general_mistake(pairs: Pairs, names: tuple[str, ...]) -> tuple[str, str] | N
         _all_agree((found[0], expected) for found, expected in pairs)
     ):
         return (
-            MORE_THAN_THE_RESULT,
+            EXTRA_RESULTS,
             f"The first result is right. Return it alone, without {_rest_in_words(pairs[0][0])}.",
         )
     return _diagnose_one(pairs, names[0] if len(names) == 1 else "the result")
