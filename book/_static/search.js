@@ -175,7 +175,8 @@
       if (top && rank(top) > 0) toFront(page, top);
     }
     const top = highest(list, rank);
-    if (top && rank(top) > 0.48) {
+    // A name of the package is more than the words in it.
+    if (top && rank(top) > (name ? 0.7 : 0.48)) {
       const page = found.find(({ url }) => url === top.page) ?? {
         title: top.pageTitle,
         url: top.page,

@@ -38,7 +38,10 @@ QUERIES = {
     "how to install": "how_to_use#Run the notebooks", "install windows": "how_to_use#Run the notebooks",
     "attension": "01_", "transfomer": "09_", "sofmax": "02_#Softmax",
     "make_causal_mask": "api_attention", "KeyValueCache": "api_caches", "注意": "glossary", "マスク": "glossary",
-    "教師強制": "glossary",
+    "教師強制": "glossary", "embedding": "02_#Tokens and embeddings", "upper triangular mask": "05_#Causal masks",
+    "long context": "08_#Length extrapolation", "cross entropy loss": "12_#The loss per token",
+    "greedy decoding": "13_#Greedy", "memory bandwidth": "16_#The roofline", "flex attention": "17_#FlexAttention",
+    "caching prompts": "16_#Prefix caching", "how to run the code": "how_to_use#Run the notebooks",
 }  # fmt: skip
 
 
