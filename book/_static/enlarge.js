@@ -32,12 +32,12 @@ document.addEventListener("DOMContentLoaded", () => {
     document
       .querySelectorAll(".bd-article figure:not(:has(.enlarge)) :is(img, svg.drawing)[width]")
       .forEach((picture) => {
-        if (picture.closest(".attn-explore, .attn-view") || picture.matches(".only-dark")) return; // still pictures, and twins
+        if (picture.closest(".attn-explore, .attn-view") || picture.matches(".by-night")) return; // still pictures, and twins
         const caption = picture.closest("figure").querySelector("figcaption");
         if (!caption || parseFloat(picture.getAttribute("width")) < 1.25 * innerWidth) return;
         const button = element("button", { type: "button", className: "enlarge" }, "Enlarge");
         caption.append(button);
-        const night = picture.nextElementSibling?.matches("img.only-dark") ? picture.nextElementSibling : null;
+        const night = picture.nextElementSibling?.matches("img.by-night") ? picture.nextElementSibling : null;
         for (const place of [button, picture, ...(night ? [night] : [])])
           place.addEventListener("click", () => enlarge(night?.checkVisibility() ? night : picture));
       });

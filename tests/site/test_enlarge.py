@@ -15,9 +15,9 @@ def test_a_wide_picture_is_enlarged_on_a_telephone_scrolled_and_closed(tab, site
         figure = tab.locator("main figure:has(.enlarge:visible)").first
         assert button.inner_text() == "Enlarge"
         assert button.bounding_box()["height"] >= 24
-        shown = figure.locator(":is(img, svg.drawing)").bounding_box()["width"]
+        shown = figure.locator(":is(img, svg.drawing):visible").first.bounding_box()["width"]
         assert shown <= NARROW["width"]
-        for opened_by in (button, figure.locator(":is(img, svg.drawing)").first):
+        for opened_by in (button, figure.locator(":is(img, svg.drawing):visible").first):
             opened_by.click()
             large = tab.locator("dialog.enlarged[open] :is(img, svg)")
             assert large.bounding_box()["width"] >= 1.9 * NARROW["width"]

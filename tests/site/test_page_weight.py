@@ -173,7 +173,7 @@ def test_a_heatmap_stands_twice_on_its_page_and_one_of_them_is_hidden(tmp_path):
     made = optimize_pages.lazy_pictures(page, tmp_path / "page.html", names, set(), {"a.png": "a.night.png"})
     assert made == (
         '<article><img src="../_images/a.webp" alt="A" width="3" height="2" decoding="async"/>'
-        '<img src="../_images/a.night.webp" alt="A" width="3" height="2" class="only-dark" decoding="async" '
+        '<img src="../_images/a.night.webp" alt="A" width="3" height="2" class="by-night" decoding="async" '
         'loading="lazy"/></article>'
     )
 

@@ -338,7 +338,7 @@ def lazy_pictures(
         other = ""
         if folder.endswith("_images") and name in (nights or {}) and "class=" not in attributes:
             night = renamed.get(nights[name], nights[name])
-            other = f'<img src="{folder}/{night}" {attributes} class="only-dark" decoding="async" loading="lazy"{end}>'
+            other = f'<img src="{folder}/{night}" {attributes} class="by-night" decoding="async" loading="lazy"{end}>'
         if folder.endswith("_images") and name in renamed:
             address = f"{folder}/{renamed[name]}"
         if tag.start() > start >= 0 and "loading=" not in attributes:
