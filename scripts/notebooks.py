@@ -11,6 +11,7 @@ package that it imports, directly or not, and of the versions in requirements.tx
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from package_imports import Imports
 
@@ -220,10 +222,19 @@ def fingerprint(notebook: NotebookNode) -> str:
     for cell in code_cells(notebook):
         tidy = [tidy_output(output, 0) for output in cell.outputs]
         digest.update(json.dumps([cell.source, cell.metadata.get("tags"), tidy], sort_keys=True).encode())
-    code = "\n".join(cell.source for cell in code_cells(notebook))
-    for path in sorted([*package_imports().closure(code), *(ROOT / name for name in REQUIREMENTS)]):
+    for path in sorted([*package_imports().closure(python_of(notebook)), *(ROOT / name for name in REQUIREMENTS)]):
         digest.update(path.relative_to(ROOT).as_posix().encode() + digest_of(path))
     return digest.hexdigest()[:16]
+
+
+def python_of(notebook: NotebookNode) -> str:
+    """Return the code of a notebook, with IPython's magics as calls."""
+    code = "\n".join(TransformerManager().transform_cell(cell.source) for cell in code_cells(notebook))
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        raise Failure(f"a cell is not Python: {error.msg}: {(error.text or '').strip()!r}") from error
+    return code
 
 
 @cache
@@ -241,7 +252,13 @@ def recorded_fingerprints() -> dict[str, str]:
 
 
 def record(fingerprints: dict[str, str]) -> None:
-    """Store fingerprints by the names of their notebooks, and forget notebooks that are gone."""
+    """Store fingerprints by the names of their notebooks, and forget notebooks that are gone.
+
+    With other versions than the pinned ones, outputs that are right here may be wrong there, so nothing is stored.
+    """
+    if not has_pinned_versions():
+        print("no fingerprint is stored, because other versions are installed than requirements.txt pins")
+        return
     from attn_course.training import write_atomically  # imports torch, which --check does not need
 
     known = recorded_fingerprints() | fingerprints
@@ -251,9 +268,8 @@ def record(fingerprints: dict[str, str]) -> None:
 
 def is_unchanged(path: Path, notebook: NotebookNode) -> bool:
     counts = [cell.get("execution_count") for cell in code_cells(notebook)]
-    return counts == list(range(1, len(counts) + 1)) and recorded_fingerprints().get(path.stem) == fingerprint(
-        normalise(notebook)
-    )
+    known = recorded_fingerprints().get(path.stem)
+    return known is not None and counts == list(range(1, len(counts) + 1)) and known == fingerprint(normalise(notebook))
 
 
 def has_pinned_versions() -> bool:

@@ -1,16 +1,18 @@
 """Find the files of the package that a piece of code depends on, by reading its imports.
 
-Every import counts, also one inside a function, so the answer is never too small for code that imports by name. The two
-places that find a module in another way are known: names of ``attn_course`` and ``attn_course.training`` are in the
-stubs beside their ``__init__.py``, and ``check.NAME`` belongs to the chapter that ``check.py`` lists.
+Every import counts, also one inside a function. The two places that find a module in another way are known: names of
+``attn_course`` and ``attn_course.training`` are in the stubs beside their ``__init__.py``, and ``check.NAME`` belongs
+to the chapter that ``check.py`` lists. Names that code computes, as in ``getattr``, are not followed.
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "attn_course"
+SCRIPT_IMPORT = re.compile(r'from "(\.[^"]+)"')  # in JavaScript
 
 
 class Imports:
@@ -51,16 +53,24 @@ class Imports:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     modules |= self._resolve(alias.name)
-                    bound[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else PACKAGE
+                    root = alias.name.partition(".")[0]
+                    bound[alias.asname or root] = alias.name if alias.asname else root
             elif isinstance(node, ast.ImportFrom):
                 parents = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
                 base = ".".join([*parents, *filter(None, [node.module])])
                 for alias in node.names:
-                    modules |= self._resolve(base, alias.name)
+                    names = self._homes(base) if alias.name == "*" else [alias.name]
+                    modules |= self._resolve(base).union(*(self._resolve(base, name) for name in names))
                     bound[alias.asname or alias.name] = f"{base}.{alias.name}"
-        for node in ast.walk(tree):  # attn_course.softmax, check.lookup
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
-                modules |= self._resolve(bound[node.value.id], node.attr)
+        for node in ast.walk(tree):  # attn_course.softmax, check.lookup, attn_course.training.Trainer
+            attributes = []
+            while isinstance(node, ast.Attribute):
+                attributes.insert(0, node.attr)
+                node = node.value
+            if isinstance(node, ast.Name) and (base := bound.get(node.id)):
+                for name in attributes:
+                    modules |= self._resolve(base, name)
+                    base = f"{base}.{name}"
         return modules
 
     def _resolve(self, base: str, name: str | None = None) -> set[str]:
@@ -71,14 +81,14 @@ class Imports:
         modules = {".".join(parts[: end + 1]) for end in range(len(parts))} & self.modules.keys()
         if name is not None and f"{base}.{name}" in self.modules:
             modules.add(f"{base}.{name}")
-        elif name is not None and base in self.modules and (home := self._homes(base).get(name)):
+        elif name is not None and (home := self._homes(base).get(name)):
             modules |= self._resolve(home, name)
         return modules
 
     @cache  # noqa: B019 - one object for each run of a script
     def _homes(self, module: str) -> dict[str, str]:
         """Return which module each name comes from, for a package that imports its modules lazily and for ``check``."""
-        path = self.modules[module]
+        path = self.modules.get(module, Path())
         if module == f"{PACKAGE}.check":
             chapters = next(
                 ast.literal_eval(node.value)
@@ -110,12 +120,17 @@ class Imports:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in self.modules:
                 packages.add(self.modules[node.value])  # files() imports the package
                 folders.add(self.modules[node.value].parent)
-        return packages | {
+        files = [
             data
             for folder in folders
             for data in self._data_in(folder)
             if not data.with_suffix(".py").exists() or data.with_suffix(".py") == path
-        }
+        ]
+        for script in files:  # grows while it is read
+            if script.suffix == ".js":
+                imported = (script.parent / name for name in SCRIPT_IMPORT.findall(script.read_text("utf-8")))
+                files += [file for other in imported if (file := other.resolve()) not in files]
+        return packages.union(files)
 
     @cache  # noqa: B019
     def _data_in(self, folder: Path) -> tuple[Path, ...]:

@@ -35,6 +35,11 @@ PACKAGE = {
     "data/__init__.py": "",
     "data/text.py": "",
     "data/model/weights.bin": "",
+    "plots/__init__.py": "",
+    "plots/view.py": "",
+    "plots/view.js": 'import { start } from "../explore/core.js";',
+    "explore/core.js": 'import { clamp } from "./clamp.js";',
+    "explore/clamp.js": "",
     "exercises/__init__.py": "",
     "exercises/chapter_03.py": "from attn_course.functional.softmax import softmax\n",
     "exercises/chapter_03.md": "",
@@ -45,17 +50,22 @@ NOTEBOOKS = {
     "01_softmax": "from attn_course import softmax",
     "02_layer": "import attn_course.nn as nn",
     "03_scores": "from attn_course import check\ncheck.scores(scores)",
-    "04_beam": "from attn_course.explore.beam import beam",
+    "04_beam": "%matplotlib inline\nfrom attn_course.explore.beam import beam",
+    "05_view": "import torch, attn_course.nn\nattn_course.check.lookup(attn_course.plots.view.show)\ntorch.softmax",
+    "06_star": "from attn_course import *",
 }
 ALL = set(NOTEBOOKS)
 MARKED = {
     "data/__init__.py": {"04_beam"},
-    "functional/softmax.py": {"01_softmax", "03_scores"},
-    "functional/masks.py": {"02_layer"},  # imported inside a function
-    "nn/layer.py": {"02_layer"},
-    "check.py": {"03_scores"},
+    "functional/softmax.py": {"01_softmax", "03_scores", "06_star"},
+    "functional/masks.py": {"02_layer", "05_view", "06_star"},  # imported inside a function
+    "nn/layer.py": {"02_layer", "05_view", "06_star"},
+    "check.py": {"03_scores", "05_view"},
     "exercises/chapter_03.md": {"03_scores"},
-    "exercises/chapter_04.py": set(),
+    "exercises/chapter_04.py": {"05_view"},
+    "exercises/chapter_04.md": {"05_view"},
+    "explore/clamp.js": {"04_beam", "05_view"},
+    "explore/core.py": {"04_beam"},
     "explore/beam.js": {"04_beam"},
     "explore/mask.js": set(),
     "explore/explore.css": {"04_beam"},
@@ -105,9 +115,20 @@ def test_a_changed_file_marks_exactly_the_notebooks_that_depend_on_it(course, ca
     assert changed_notebooks(capsys) == MARKED[name]
 
 
-def test_other_versions_than_the_pinned_ones_mark_every_notebook(course, capsys, monkeypatch):
-    monkeypatch.setattr(script, "has_pinned_versions", lambda: False)
+def test_other_versions_than_the_pinned_ones_mark_every_notebook_and_record_none(course, capsys, monkeypatch):
+    (course / "requirements.txt").write_text("pytest==0.0.1\n", "utf-8")
     assert changed_notebooks(capsys) == ALL
+    assert script.main(["--record"]) == 0
+    assert "other versions are installed" in capsys.readouterr().out
+    monkeypatch.setattr(script, "has_pinned_versions", lambda: True)
+    assert changed_notebooks(capsys) == ALL
+
+
+def test_a_cell_that_is_not_python_is_said(course, capsys):
+    path = course / "notebooks" / "01_softmax.ipynb"
+    path.write_text(path.read_text("utf-8").replace("from attn_course import softmax", "1 +"), "utf-8")
+    assert script.main(["--changed"]) == 1
+    assert "a cell is not Python: invalid syntax: '1 +'" in capsys.readouterr().err
 
 
 def test_record_stores_only_the_notebooks_that_are_named(course, capsys):
@@ -115,7 +136,7 @@ def test_record_stores_only_the_notebooks_that_are_named(course, capsys):
     path.write_text("# changed\n", "utf-8")
     assert changed_notebooks(capsys) == ALL
     assert script.main(["--record", "01", "03"]) == 0
-    assert changed_notebooks(capsys) == {"02_layer", "04_beam"}
+    assert changed_notebooks(capsys) == ALL - {"01_softmax", "03_scores"}
 
 
 LOADED = """
@@ -137,4 +158,4 @@ def test_a_notebook_loads_no_module_that_its_imports_do_not_show(chapter, monkey
     )
     loaded = {Path(file) for file in json.loads(run.stdout.splitlines()[-1])}
     assert len(loaded) > 20
-    assert loaded <= script.package_imports().closure(code)
+    assert loaded <= script.package_imports().closure(script.python_of(script.read(path)))
