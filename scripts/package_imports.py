@@ -88,7 +88,9 @@ class Imports:
     @cache  # noqa: B019 - one object for each run of a script
     def _homes(self, module: str) -> dict[str, str]:
         """Return which module each name comes from, for a package that imports its modules lazily and for ``check``."""
-        path = self.modules.get(module, Path())
+        path = self.modules.get(module)
+        if path is None:  # a name that stands for no module, such as a function
+            return {}
         if module == f"{PACKAGE}.check":
             chapters = next(
                 ast.literal_eval(node.value)
