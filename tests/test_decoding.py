@@ -294,6 +294,14 @@ def test_truncated_hypotheses_come_after_finished_ones():
     assert all(h.ids[-1] == EOS for h in found[:-1])
 
 
+def test_truncated_hypotheses_are_ranked_by_their_score_too():
+    rule = Allows({})
+    rule.penalty = lambda written: 10.0 * (A in written)
+    table = {(): {A: 0.5, B_: 0.3, C: 0.2}}
+    (found,) = beam_search(Scripted(table), *ONE_SOURCE, max_len=1, beam=Beam(3), special=IDS, rule=rule)
+    assert [h.ids.tolist() for h in found] == [[B_], [C], [A]]
+
+
 def test_a_model_that_knows_one_sentence_only_gives_one_hypothesis():
     model = Scripted({(): {A: 1.0}})
     (found,) = beam_search(model, *ONE_SOURCE, max_len=7, beam=Beam(4), special=IDS)

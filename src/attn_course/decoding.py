@@ -404,9 +404,9 @@ def beam_search(
         rule: as in :func:`greedy_search`. It does not change ``log_prob``.
 
     Returns:
-        For each source its hypotheses, all different and best first: the ones that ended, and if these are fewer than
-        ``beam.size``, the ones cut off at ``max_len``. There can be fewer if the model gives all others the
-        probability 0, or the rule forbids them.
+        For each source its hypotheses, all different: first the ones that ended, and if these are fewer than
+        ``beam.size``, then the ones cut off at ``max_len``, both by their score, best first. There can be fewer if the
+        model gives all others the probability 0, or the rule forbids them.
 
     Raises:
         ValueError: as :func:`greedy_search`.
@@ -460,9 +460,10 @@ def beam_search(
             if enough or not alive or ids.size(2) > limits[b]:
                 searching[b] = False
                 results[b] = sorted(ended[b], key=lambda h: h.score, reverse=True)[:K]
-                for k in [] if enough else alive[: K - len(results[b])]:
-                    cut_off = beam.rank(ids[b, k, 1:], log_probs[b, k].item(), rules[b])
-                    results[b].append(cut_off)
+                if not enough:
+                    cut_off = [beam.rank(ids[b, k, 1:], log_probs[b, k].item(), rules[b]) for k in alive]
+                    cut_off.sort(key=lambda h: h.score, reverse=True)
+                    results[b] += cut_off[: K - len(results[b])]
     return results
 
 
