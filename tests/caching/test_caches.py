@@ -440,6 +440,20 @@ def test_a_batch_is_reordered_and_truncated_row_by_row():
     assert (batch.length, batch.num_bytes) == (0, 0)
 
 
+def test_a_reordered_batch_forks_only_repeats_and_frees_rows_that_are_not_wanted():
+    pool = make_pool(num_blocks=4)
+    rows = make_paged([4, 2, 3], pool)[0].rows  # two blocks, one and one
+    batch = PagedBatch(rows)
+    batch.reorder(torch.tensor([1, 0, 2]))
+    assert batch.rows == [rows[1], rows[0], rows[2]]
+    batch.reorder(torch.tensor([1, 0, 1]))  # the last row of these goes
+    assert batch.rows[:2] == rows[:2]
+    assert batch.rows[2] not in rows
+    assert (batch.context_lens.tolist(), rows[2].length, len(pool.free_blocks())) == ([4, 2, 4], 0, 1)
+    batch.reset()
+    assert len(pool.free_blocks()) == 4
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("call", "error", "message"),

@@ -286,14 +286,17 @@ class PagedBatch(Cache):
         return make_padding_mask(lengths, self.length, side="left", device=device)[:, None]
 
     def reorder(self, rows: Int[Tensor, "B"]) -> None:
-        """Replace row b by row ``rows[b]``; a row that is wanted twice is forked.
+        """Replace row b by row ``rows[b]``. A row that is wanted again is forked, and one that is not wanted is reset.
 
         Raises:
             ValueError: if there is not one number for each row, or a number is not a row.
             TypeError: if the numbers are not integers.
         """
         check_rows(rows, self.batch_size)
-        self.rows = [self.rows[row].fork() for row in rows.tolist()]
+        old, chosen = self.rows, rows.tolist()
+        self.rows = [old[row].fork() if row in chosen[:b] else old[row] for b, row in enumerate(chosen)]
+        for row in set(range(len(old))).difference(chosen):
+            old[row].reset()
 
     def truncate(self, length: int) -> None:
         """Remove the newest positions of each row, so that the longest row has ``length``.
