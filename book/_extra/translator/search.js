@@ -62,8 +62,10 @@ export function* search(model, source, beam, rule) {
     searching = all.length < beam.patience * beam.size && alive.length > 0;
     yield { alive, ended };
   }
-  const found = all.sort((a, b) => scoreOf(b, beam, rule) - scoreOf(a, beam, rule)).slice(0, beam.size);
-  return searching ? [...found, ...alive].slice(0, Math.max(found.length, beam.size)) : found;
+  /** @param {Beginning} a @param {Beginning} b */
+  const byScore = (a, b) => scoreOf(b, beam, rule) - scoreOf(a, beam, rule);
+  const found = all.sort(byScore).slice(0, beam.size);
+  return searching ? [...found, ...[...alive].sort(byScore)].slice(0, Math.max(found.length, beam.size)) : found;
 }
 
 /** @param {Beginning} end @param {Beam} beam @param {Rule | null} [rule] */
