@@ -84,8 +84,11 @@ class CausalLM(Protocol):
 
 
 def _check_temperature(temperature: float) -> None:
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature ({temperature}) must be above 0 and finite; the limit at 0 is greedy_search")
+    if not 1e-38 <= temperature <= 1e38:
+        raise ValueError(
+            f"temperature ({temperature}) must be from 1e-38 to 1e38, so that float32 can hold it and its reciprocal; "
+            "the limit at 0 is greedy_search"
+        )
 
 
 def _check_top_k(k: int) -> None:
@@ -323,10 +326,10 @@ def apply_temperature(logits: Float[Tensor, "*batch V"], temperature: float) -> 
 
     Args:
         logits: logits, or logarithms of probabilities.
-        temperature: τ, above 0; 1 changes nothing.
+        temperature: τ, from 1e-38 to 1e38; 1 changes nothing.
 
     Raises:
-        ValueError: if the temperature is not above 0.
+        ValueError: if the temperature is outside this range.
 
     Example:
         >>> apply_temperature(torch.tensor([0.75, 0.25]).log(), 0.5).softmax(-1)  # odds of 3 become 9
@@ -396,7 +399,8 @@ def beam_search(
 
     A hypothesis that ends leaves the beam and stays in the result. The search for a source stops when ``beam.patience *
     beam.size`` hypotheses have ended. Ended hypotheses are ranked by their log-probability with a correction for their
-    length, because short sentences would win otherwise. A beam of 1 is :func:`greedy_search`.
+    length, because short sentences would win otherwise. A beam of 1 is :func:`greedy_search`, except that it may choose
+    another one of several tokens whose log-probabilities, added and rounded, are equal.
 
     Args:
         model, src, src_lengths, special, max_len, use_cache: as in :func:`greedy_search`. No padding is written.
@@ -577,15 +581,29 @@ def stream_tokens(
         cache: an empty cache of any kind; the model's own if not given.
 
     Raises:
-        ValueError: as :func:`generate`, or if the cache is not empty.
+        ValueError: as :func:`generate`, or if the cache is not empty or too short for all new tokens.
     """
     ids = prompt[None]  # (1, T)
     _validate_prompts(model, ids, None, max_new_tokens)
+    longest = ids.size(1) + max_new_tokens - 1  # no step reads the last token
     if cache is None:
-        cache = model.make_cache(1, ids.size(1) + max_new_tokens - 1)
+        cache = model.make_cache(1, longest)
     if cache.length:
         raise ValueError(f"the cache must be empty, but it holds {cache.length} tokens")
+    cache.check_room(longest)
     choose = _most_probable if sampling is None else sampling.draw
+    # A generator would check nothing before its first token.
+    return _stream(model, ids, max_new_tokens, eos_id, choose, cache)
+
+
+def _stream(
+    model: nn.Module,
+    ids: Int[Tensor, "1 T"],
+    max_new_tokens: int,
+    eos_id: int | None,
+    choose: Callable[[Tensor], Tensor],
+    cache: DecoderCache,
+) -> Iterator[int]:
     for num_written in range(max_new_tokens):
         with torch.no_grad():  # only here: between two tokens, the caller's code runs
             logits = model(ids, mask=None, cache=cache)[:, -1]

@@ -86,12 +86,21 @@ def test_stream_tokens_yields_what_generate_returns(model, sampling):
 
 
 @pytest.mark.bad_input
+def test_stream_tokens_refuses_at_the_call_what_it_could_not_finish(model):
+    prompt = torch.tensor([3, 4])
+    with pytest.raises(ValueError, match=r"5 new tokens after 0 make 5, more than the cache's max_len \(4\)"):
+        stream_tokens(model, prompt, max_new_tokens=4, cache=model.make_cache(1, 4))
+    with pytest.raises(ValueError, match="training mode"):
+        stream_tokens(model.train(), prompt, max_new_tokens=4)
+
+
+@pytest.mark.bad_input
 def test_stream_tokens_refuses_a_cache_that_is_not_empty(model):
     cache = model.make_cache(1, 20)
     with torch.no_grad():
         model(torch.tensor([[1, 2]]), cache=cache)
     with pytest.raises(ValueError, match="the cache must be empty, but it holds 2 tokens"):
-        next(stream_tokens(model, torch.tensor([3]), max_new_tokens=2, cache=cache))
+        stream_tokens(model, torch.tensor([3]), max_new_tokens=2, cache=cache)
 
 
 @pytest.mark.bad_input
