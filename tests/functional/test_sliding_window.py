@@ -216,6 +216,15 @@ def test_a_mask_beside_the_window_of_a_rolling_cache_counts_too():
 
 
 @pytest.mark.bad_input
+@torch.no_grad()
+def test_a_layer_with_a_window_refuses_a_cache_with_sinks():
+    layer, cache = MultiHeadAttention(6, 2, window=3), RollingCache(4, num_sink_tokens=1)
+    with pytest.raises(ValueError, match=r"window \(3\) needs a cache without sinks, not with num_sink_tokens \(1\)"):
+        layer(torch.zeros(1, 1, 6), cache=cache)
+    assert cache.length == 0
+
+
+@pytest.mark.bad_input
 @pytest.mark.parametrize("layer", [MultiHeadAttention(6, 2), EncoderLayer(6, 2, 8)])
 @torch.no_grad()
 def test_a_failed_call_leaves_a_rolling_cache_as_it_was(layer):

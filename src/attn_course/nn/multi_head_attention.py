@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attn_course.caching import Cache, KeyValueCache
+from attn_course.caching import Cache, KeyValueCache, RollingCache
 from attn_course.caching.decoder import rollback_on_error
 from attn_course.functional.attention import attention
 from attn_course.functional.autocast import autocast_dtype
@@ -265,12 +265,17 @@ class MultiHeadAttention(_MultiHeadBase):
             training, the weights are after dropout, but the weights of chosen queries are before dropout.
 
         Raises:
-            ValueError: if a shape does not fit, or the cache has no room.
+            ValueError: if a shape does not fit, the cache has no room, or it has sinks and the layer has a window.
             TypeError: if the mask is not boolean, the bias is not floating-point, the positions are not integers, or
                 ``need_weights`` is neither a bool nor indices.
         """
         check_sequence(x, self.d_in, "x", "d_in")
         check_need_weights(need_weights, x.size(1))
+        if self.window is not None and isinstance(cache, RollingCache) and cache.num_sink_tokens:
+            raise ValueError(
+                f"a layer with a window ({self.window}) needs a cache without sinks, not with num_sink_tokens "
+                f"({cache.num_sink_tokens}): they are outside the window"
+            )
         q = self._project_queries(x)  # (B, H, T, D)
         k, v = self._project_keys_and_values(x, x)  # (B, G, T, D)
         if positions is not None:
