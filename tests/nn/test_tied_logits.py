@@ -105,6 +105,17 @@ def test_one_name_of_a_tied_table_is_enough(name):
     assert_same_model(model, expected)
 
 
+@each_model
+@pytest.mark.bad_input
+def test_two_tables_are_refused_where_there_is_one(make):
+    model = make()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state["to_logits.weight"] += 1
+    for assign in (False, True):
+        with pytest.raises(RuntimeError, match=r"embed\.weight differs from to_logits\.weight, and must be the same"):
+            model.load_state_dict(state, assign=assign)
+
+
 def test_two_tables_stay_two():
     untied, expected = make_empty(lambda: make_transformer(tie_weights=False)), make_transformer(tie_weights=False)
     untied.load_state_dict(expected.state_dict(), assign=True)
