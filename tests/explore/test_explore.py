@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 import zipfile
 from importlib import resources
 
+import numpy as np
 import pytest
 import torch
 from read_chapters import ROOT
@@ -221,6 +222,12 @@ def test_a_wheel_holds_the_scripts_and_styles(tmp_path):
         assert {f"{part.__name__.replace('.', '/')}/{name}" for name in ours} <= set(names)
 
 
+def test_a_large_hidden_score_does_not_overflow():
+    with np.errstate(all="raise"):
+        figure = explore.mask([[0.0, 2000.0], [0.0, 0.0]], ["a", "b"])
+    assert "b  0.5000  0.5000" in figure.text
+
+
 MISTAKES = [
     (
         lambda: explore.query_key_value(KEYS[:3, :1], KEYS, VALUES, TOKENS),
@@ -232,6 +239,8 @@ MISTAKES = [
     ),
     (lambda: explore.mask(SCORES[:4], TOKENS), r"scores of shape \(4, 5\) must be one row and one column"),
     (lambda: explore.mask(torch.zeros(9, 9), list("abcdefghi")), r"tokens \(9\) must be 2 to 8"),
+    (lambda: explore.mask([[0, -math.inf], [0, 0]], ["a", "b"]), r"scores from -inf to 0 must be finite"),
+    (lambda: explore.mask([[0, math.nan], [0, 0]], ["a", "b"]), r"scores from nan to nan must be finite"),
     (lambda: explore.softmax(SCORES, TOKENS), r"scores of shape \(5, 5\) must be one for each of the 5 tokens"),
     (lambda: explore.softmax([0.0, math.inf], ["a", "b"]), r"scores \[0.0, inf\] must be finite"),
     (lambda: explore.softmax(SCORES[0], TOKENS, VALUES.T), r"values of shape \(2, 5\) must be a row for each"),

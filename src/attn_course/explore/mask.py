@@ -41,7 +41,7 @@ def mask(scores: Tensor | ArrayLike, tokens: Sequence[str], start: Tensor | Arra
         start: the mask at the start, True where a query may attend; the causal mask when not given.
 
     Raises:
-        ValueError: if scores are not a square table with a token for each row.
+        ValueError: if scores are not a square table of finite numbers with a token for each row.
 
     Example:
         >>> mask([[0.0, 1.0], [0.0, 0.0]], ["a", "b"]).text.splitlines()[1:4]
@@ -54,10 +54,12 @@ def mask(scores: Tensor | ArrayLike, tokens: Sequence[str], start: Tensor | Arra
         raise ValueError(f"scores of shape {table.shape} must be one row and one column for each of the {size} tokens")
     if not 2 <= size <= 8:
         raise ValueError(f"tokens ({size}) must be 2 to 8, so that a finger can hit a cell")
+    if not np.isfinite(table).all():
+        raise ValueError(f"scores from {table.min():g} to {table.max():g} must be finite; start says what is hidden")
     table = np.array(rounded(table))
     allowed = np.tri(size, dtype=bool) if start is None else as_mask(start, table.shape)
     hidden = np.where(allowed, table, -np.inf)
-    powers = np.where(allowed, np.exp(table - np.where(allowed.any(1), hidden.max(1), 0.0)[:, None]), 0.0)
+    powers = np.exp(hidden - np.where(allowed.any(1), hidden.max(1), 0.0)[:, None])
     total = powers.sum(1, keepdims=True)
     weights = powers / np.where(total == 0, 1.0, total)
     numbers = as_table(weights, tokens, tokens, 4, allowed)
