@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from answers import right, unnamed, wrong
 from attn_course import attention
-from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.edits import Edited
 
 # -- join_blocks -----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import torch
 
 from answers import right, unnamed, wrong
-from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.edits import Edited
 
 # -- induction_score ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import attn_course
 from answers import right, unnamed, wrong
 from attn_course import attention
-from attn_course.exercises.engine.mutants import Edited
+from attn_course.exercises.engine.edits import Edited
 from attn_course.ports.burn import from_burn_mask
 
 # -- stable_quiet -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_course import check
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import TrialInputs
 from attn_course.exercises.engine.general_mistakes import (
     CHANGES_ITS_INPUT,
@@ -32,7 +33,6 @@ from attn_course.exercises.engine.general_mistakes import (
     TAKES_TOO_LONG,
 )
 from attn_course.exercises.engine.mistakes import Mistake
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import Run
 
 pytestmark = pytest.mark.bad_input  # wrong answers hand wrong shapes to the package

@@ -11,9 +11,9 @@ from read_chapters import ROOT
 
 from attn_course import check
 from attn_course.exercises.engine import exercise as core
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.general_mistakes import TAKES_TOO_LONG
 from attn_course.exercises.engine.mistakes import page_of, read_mistakes
-from attn_course.exercises.engine.mutants import Edited
 
 
 def double(number):

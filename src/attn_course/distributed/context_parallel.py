@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attn_course.functional.autograd import first_derivatives_only
+from attn_course.functional.first_derivatives import first_derivatives_only
 from attn_course.functional.sdpa import fused_attention
 from attn_course.functional.tiled import attend_block, merge_blocks
 from attn_course.functional.validation import check_qkv, check_sizes

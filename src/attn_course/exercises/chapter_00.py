@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from attn_course.exercises.engine.diagnose_output import EXTRA_RESULTS
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import KEPT_BETWEEN_CALLS
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import AnswerError, set_parameters
 
 # ---------------------------------------------------------------- what several exercises share

@@ -5,8 +5,8 @@ import math
 import torch
 
 from attn_course.exercises.engine.convert_output import as_integers, on_the_cpu, where
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional.attention import attention
 from attn_course.functional.masks import make_causal_mask
 from attn_course.functional.positions import rotate

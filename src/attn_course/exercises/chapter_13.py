@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from attn_course.exercises.engine.convert_output import as_integers, as_number, where
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.general_mistakes import CHANGES_ITS_INPUT
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import AnswerError
 
 # ---------------------------------------------------------------- greedy search

@@ -6,9 +6,9 @@ import math
 import torch
 
 from attn_course.exercises.engine.convert_output import where
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.largest_tensor import largest_tensor, yes_or_no
-from attn_course.exercises.engine.mutants import Edited
 
 # ---------------------------------------------------------------- merge two blocks
 

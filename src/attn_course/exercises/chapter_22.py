@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from attn_course.exercises.engine.convert_output import where
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.functional.masks import make_padding_mask
 
 # ---------------------------------------------------------------- a weight map

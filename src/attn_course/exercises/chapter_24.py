@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise, weights_and_gradient
 from attn_course.exercises.engine.functions_under_test import Specimens
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import AnswerError
 from attn_course.functional.attention import softmax
 from attn_course.functional.masks import make_causal_mask, make_padding_mask

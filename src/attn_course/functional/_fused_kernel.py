@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attn_course.functional.autograd import first_derivatives_only
+from attn_course.functional.first_derivatives import first_derivatives_only
 from attn_course.functional.masks import make_causal_mask, to_additive_mask
 
 # Number of scores recomputed at once for the bias gradient (2**20 float32 = 4 MiB).

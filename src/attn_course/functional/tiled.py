@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attn_course.functional.attention import scale_queries
-from attn_course.functional.autograd import first_derivatives_only
+from attn_course.functional.first_derivatives import first_derivatives_only
 from attn_course.functional.validation import check_mask, check_positive, check_qkv, check_sizes
 
 

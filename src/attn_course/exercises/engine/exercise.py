@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from attn_course._device import default_device, get_random_state, set_random_state
 from attn_course.exercises.engine import diagnose_input, diagnose_output
 from attn_course.exercises.engine.compare import LOOSE, copy_of, find_difference, is_all_nan, is_copied
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.general_mistakes import (
     ANOTHER_DEFAULT,
     CHANGES_ITS_INPUT,
@@ -42,7 +43,6 @@ from attn_course.exercises.engine.general_mistakes import (
     TAKES_TOO_LONG,
 )
 from attn_course.exercises.engine.mistakes import Mistake, page_of, read_mistakes
-from attn_course.exercises.engine.mutants import Edited
 from attn_course.exercises.engine.runner import ANOTHER_SHAPE, AnswerError, GradientRun, Run, Task, call_answer
 from attn_course.exercises.engine.timeout import TookTooLong
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from attn_course import check
+from attn_course.exercises.engine.edits import Edited
 from attn_course.exercises.engine.exercise import Exercise
 from attn_course.exercises.engine.mistakes import Mistake
-from attn_course.exercises.engine.mutants import Edited
 
 
 def weigh(number, factor, shift):
