@@ -1,4 +1,4 @@
-/* The filter of a page of mistakes: what its exercises know, by a word of the name or of what the check says. */
+/* The filter of a page of mistakes: what its exercises know, by words of the name or of what the check says. */
 document.addEventListener("DOMContentLoaded", () => {
   const place = document.querySelector(".mistakes-tools");
   const items = [...document.querySelectorAll(".bd-article section section li")];
@@ -8,14 +8,15 @@ document.addEventListener("DOMContentLoaded", () => {
   const count = document.createElement("p");
   count.setAttribute("role", "status");
   field.addEventListener("input", () => {
-    const words = field.value.trim().toLowerCase();
-    for (const item of items) item.hidden = !item.textContent.toLowerCase().includes(words);
+    const words = field.value.toLowerCase().match(/\S+/g) ?? [];
+    for (const item of items) item.hidden = !words.every((word) => item.textContent.toLowerCase().includes(word));
     const left = (part) => part.querySelector("li:not([hidden])");
     for (const title of document.querySelectorAll(".mistakes-section")) title.hidden = !left(title.nextElementSibling);
     for (const part of document.querySelectorAll(".bd-article section section, .bd-article section section details"))
       part.hidden = !left(part);
     const shown = said.filter((item) => !item.hidden).length;
-    count.textContent = words ? `${shown} of ${said.length} mistakes` : "";
+    const hint = shown ? "" : "; try fewer words, or another chapter";
+    count.textContent = words.length ? `${shown} of ${said.length} mistakes${hint}` : "";
   });
   field.addEventListener("keydown", (event) => event.stopPropagation()); // the theme turns pages with the arrow keys
   place.append(field, count);

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from attention_book import mistakes
 from read_chapters import NOTEBOOKS
+from test_pages import built, site, tab  # noqa: F401
 
 from attn_course import check
 from attn_course.exercises.engine.mistakes import Line
@@ -74,3 +75,16 @@ def test_pages_are_written_where_they_differ_and_for_no_other_book(tmp_path, mon
     mistakes.write_pages(SimpleNamespace(srcdir=tmp_path), None)
     assert (mistakes.BOOK / "mistakes.md").read_text("utf-8") == "new"
     assert (mistakes.BOOK / "mistakes_00.md").stat().st_mtime_ns == before
+
+
+def test_the_filter_finds_mistakes_with_all_words_in_any_order(tab, site):  # noqa: F811
+    tab.goto(site + "book/mistakes_05.html")
+    filter_box, count = tab.locator(".mistakes-tools input"), tab.locator(".mistakes-tools p")
+    filter_box.fill("inverted mask")
+    in_this_order = count.inner_text()
+    filter_box.fill(" mask  inverted")
+    assert count.inner_text() == in_this_order
+    assert 0 < tab.locator(".bd-article li:visible").count() < 20
+    filter_box.fill("inverted maskk")
+    assert count.inner_text().endswith("try fewer words, or another chapter")
+    assert tab.locator(".bd-article li:visible").count() == 0

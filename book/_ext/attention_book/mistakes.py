@@ -37,7 +37,7 @@ Every exercise hands your answer to a check.
 The check runs your answer on random inputs of many sizes, and compares it with a right answer and with answers that make a known mistake.
 If your answer agrees with one of them, the check names the mistake.
 
-The checks know {mistakes} mistakes in {exercises} exercises, and these pages list them all.
+The checks know {mistakes:,} mistakes in {exercises} exercises, and these pages list them all.
 Every check also recognises general mistakes, such as a wrong axis or a constant factor.
 The tests of the course make each mistake of these pages, and demand that the check refuses the answer and names the mistake.
 
