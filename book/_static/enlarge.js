@@ -38,7 +38,8 @@ document.addEventListener("DOMContentLoaded", () => {
         const button = element("button", { type: "button", className: "enlarge" }, "Enlarge");
         caption.append(button);
         const night = picture.nextElementSibling?.matches("img.by-night") ? picture.nextElementSibling : null;
-        for (const place of [button, picture, ...(night ? [night] : [])])
+        const places = picture.querySelector("[tabindex]") ? [button] : [button, picture, night]; // its parts take taps
+        for (const place of places.filter(Boolean))
           place.addEventListener("click", () => enlarge(night?.checkVisibility() ? night : picture));
       });
   };

@@ -66,12 +66,13 @@ def test_no_picture_is_a_link_to_its_file(built):  # noqa: F811
     assert [path.name for path in HTML.rglob("*.html") if link.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize(("width", "opened"), [(NARROW, 1), (WIDE, 0)], ids=["phone", "desk"])
-def test_a_click_on_a_picture_of_the_first_page_does_not_leave_it(tab, site, width, opened):  # noqa: F811
+@pytest.mark.parametrize("width", [NARROW, WIDE], ids=["phone", "desk"])
+def test_a_click_on_the_translation_of_the_first_page_neither_leaves_it_nor_enlarges_it(tab, site, width):  # noqa: F811
     with Visit(tab, width=width):
         tab.goto(site + "index.html")
-        tab.locator("#fig-translated svg.drawing").click()
-        assert tab.locator("dialog.enlarged[open]").count() == opened
+        tab.locator("#fig-translated .word", has_text="station").click()
+        tab.locator("#fig-translated .word.chosen", has_text="駅").wait_for()
+        assert tab.locator("dialog.enlarged").count() == 0
         assert tab.url == site + "index.html"
 
 

@@ -952,7 +952,7 @@ def word_links(
         sheet.labelled(x, 22, width, 28, "key", token)
     sentences = []
     for token, (x, width), row in zip(target, below, shares.tolist(), strict=True):
-        sheet.parts.append("<g>")  # custom.css: a pointer on it makes the other lines pale
+        sheet.parts.append("<g>")  # word_links.js looks here for the lines of this token
         links = [(s, round(weight, 1)) for s, weight in enumerate(row) if weight >= 0.2]
         for s, weight in links:
             to = above[s][0] + above[s][1] / 2
