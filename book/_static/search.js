@@ -18,9 +18,14 @@
   // ---------------------------------------------------------------- headings
 
   const FILLERS = new Set(
-    "a an and are can do does for how i in is of on or the to use versus vs we what when why with".split(" "),
+    `a an and are can do does for how i in is it its itself my of on or
+     the to use versus vs we what when why with you`.split(/\s+/),
   );
-  const split = (text) => text.toLowerCase().match(/[\p{L}\p{N}√ᵀ∞]+/gu) ?? [];
+  const split = (text) =>
+    text
+      .toLowerCase()
+      .replace(/(?:\bca)?n['’]t\b/g, " not")
+      .match(/[\p{L}\p{N}√ᵀ∞]+/gu) ?? [];
   const meaning = (words) => {
     const left = words.filter((word) => !FILLERS.has(word));
     return left.length ? left : words;
@@ -164,7 +169,10 @@
           page.sub_results.length,
         ),
       }));
-    const query = stems(words);
+    const exact = stems(words);
+    // A word that nothing found has is corrected in find, which says so.
+    const unknown = found.length > 0 && !list.some((heading) => named(exact, heading));
+    const query = unknown ? stems(corrected(split(words), known)) : exact;
     const rank = (heading) => named(query, heading) - (heading.overview ? 0.01 : 0) - (heading.url.hash ? 0 : 0.001);
     // Of each page the heading that the query names best; a query that names most of one is a query for it.
     for (const page of found) {

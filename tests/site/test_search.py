@@ -42,6 +42,14 @@ QUERIES = {
     "long context": "08_#Length extrapolation", "cross entropy loss": "12_#The loss per token",
     "greedy decoding": "13_#Greedy", "memory bandwidth": "16_#The roofline", "flex attention": "17_#FlexAttention",
     "caching prompts": "16_#Prefix caching", "how to run the code": "how_to_use#Run the notebooks",
+    "causal mask off by one": "05_#Causal masks", "causal leak": "05_#Testing for leaks",
+    "need_weights": "06_#The multi-head attention layer", "loss goes to zero too fast": "11_#Accuracy near 100 %",
+    "model repeats the same word": "11_#A debugging checklist", "model repeats itself": "11_#A debugging checklist",
+    "same output for every input": "11_#A debugging checklist", "loss does not go down": "11_#A debugging checklist",
+    "my loss doesn't decrease": "11_#A debugging checklist", "translater does not learn": "11_#A debugging checklist",
+    "beam search length penalty": "13_#Length bias", "key value cache wrong positions": "15_#Rotary positions",
+    "out of memory long sequence": "17_#The memory of the score matrix", "how long does it take": "index#How long",
+    "how many hours": "index#How long it takes", "prerequisites": "how_to_use#Are you ready",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from html import escape, unescape
+from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -66,8 +66,8 @@ ALIASES = {
     "02 Self-attention for all tokens": "self-attention",
     "03 Query, key and value projections": "query key value, qkv, query, key, value",
     "03 Why we divide by √D": (
-        "sqrt(d_k), sqrt(d), √d_k, why divide by the square root of d, scale, scaling, vanishing gradient, "
-        "vanishing gradients of the softmax, saturated softmax"
+        "sqrt(d_k), sqrt(d), √d_k, why divide by the square root of d, why divide by sqrt(d), scale, scaling, "
+        "vanishing gradient, vanishing gradients of the softmax, saturated softmax"
     ),
     "03 The attention function": "scaled dot-product attention, attention formula, attention equation",
     "03 Attention as soft lookup": "soft lookup, dictionary lookup, soft dictionary",
@@ -77,7 +77,7 @@ ALIASES = {
     "04 Batched matrix multiplication": "bmm, matmul, batch matrix multiplication",
     "05 Causal masks": (
         "causal mask, look-ahead mask, autoregressive mask, triangular mask, tril, upper triangular mask, "
-        "hide the future"
+        "hide the future, causal mask off by one"
     ),
     "05 Padding masks": "padding mask, key_padding_mask, attention_mask",
     "05 Masking the scores": "masked_fill, -inf, mask, attention mask, masked softmax",
@@ -89,9 +89,11 @@ ALIASES = {
     "05 Empty rows: all keys are masked": (
         "nan, padding mask nan, fully masked row, all keys masked, masked row nan, empty row"
     ),
-    "05 Testing for leaks": "future tokens, leak, leak test, information leak",
+    "05 Testing for leaks": "future tokens, leak, leak test, information leak, causal leak",
     "06 Splitting with view alone": "view vs transpose, view versus transpose",
-    "06 The multi-head attention layer": "multi-head attention, nn.MultiheadAttention, mha, multihead attention",
+    "06 The multi-head attention layer": (
+        "multi-head attention, nn.MultiheadAttention, mha, multihead attention, need_weights"
+    ),
     "06 Parameters and memory": "number of parameters of multi-head attention",
     "06 Why one head is not enough": "why multiple heads, several heads",
     "07 Two sequences": "cross-attention, encoder-decoder attention",
@@ -118,7 +120,12 @@ ALIASES = {
     "10 Data leakage": "data leak, leakage",
     "10 Vocabulary and unknown words": "unk, out of vocabulary, oov, unknown token",
     "10 Padding and bucketing": "padding, bucketing",
-    "11 A debugging checklist": "model does not learn, loss does not decrease, loss does not fall, debugging",
+    "11 Accuracy near 100 %": "loss goes to zero, loss goes to zero too fast, loss is too low, accuracy is too high",
+    "11 A debugging checklist": (
+        "model does not learn, translator does not learn, loss does not decrease, loss does not fall, "
+        "loss does not go down, model repeats itself, model repeats the same word, translations repeat words, "
+        "same output for every input, output ignores the input, debugging"
+    ),
     "12 The Adam optimizer": "adam, adamw",
     "12 Learning-rate warm-up": "warmup, learning rate schedule, learning rate",
     "12 Perplexity and exact match": "perplexity",
@@ -128,7 +135,7 @@ ALIASES = {
     "13 Sampling: temperature, top-k and top-p": "top-k, top-p, nucleus sampling, sampling",
     "13 Baselines, confidence intervals and error analysis": "bootstrap, confidence interval",
     "13 Greedy search": "greedy decoding, argmax decoding",
-    "13 Length bias": "length penalty",
+    "13 Length bias": "length penalty, beam search length penalty",
     "13 Beam search": "beam width, beam size",
     "14 Quantised blocks": "quantization of weights, quantized model, 4 bit",
     "14 The GGUF file": "gguf, llama.cpp, weights file",
@@ -137,6 +144,7 @@ ALIASES = {
     "14 The chat template": "chat, system prompt, chatml",
     "14 A modern decoder layer": "swiglu, llama layer",
     "15 The key-value cache": "kv cache, kvcache, key value cache",
+    "15 Rotary positions in a cache": "wrong positions in the key value cache, wrong positions in the kv cache",
     "15 Prefill and decoding steps": "prefill, decode, prompt processing, time to first token",
     "16 The roofline, predicted and measured": (
         "roofline, memory-bound, arithmetic intensity, memory bandwidth, tokens per second, throughput, "
@@ -152,7 +160,8 @@ ALIASES = {
     "17 The online softmax": "online softmax",
     "17 Scaled dot-product attention in PyTorch": "sdpa, F.scaled_dot_product_attention, attention in pytorch",
     "17 The memory of the score matrix": (
-        "memory of attention, quadratic memory, quadratic cost, quadratic complexity, O(n^2)"
+        "memory of attention, quadratic memory, quadratic cost, quadratic complexity, O(n^2), "
+        "out of memory with a long sequence"
     ),
     "17 The memory hierarchy and a GPU kernel": "triton, cuda kernel, gpu memory",
     "17 FlexAttention": "flex attention, score_mod",
@@ -185,6 +194,8 @@ ALIASES = {
     "23 Patch embeddings": "image patches",
     "23 Attention maps and deletion curves": "attention rollout, saliency",
     "24 The quiet softmax": "softmax off by one, softmax1, attention to nothing",
+    "how_to_use Are you ready? Five questions": "prerequisites, what you need to know",
+    "index How long it takes": "hours, how many hours, duration",
     "how_to_use Run the notebooks on your machine": (
         "how to install, installation, install windows, setup, run the code, run locally"
     ),
@@ -198,8 +209,9 @@ WEIGHTS = (
     ("book/bibliography", 0.2),
     ("book/api", 0.3),
     ("book/", 0.7),
+    ("index", 0.2),
 )
-HEADED = re.compile(r"(notebooks/(?P<chapter>\d\d)_|book/(?P<page>how_to_use))")
+HEADED = re.compile(r"(notebooks/(?P<chapter>\d\d)_|(?:book/)?(?P<page>how_to_use|index)\b)")
 HEADING = re.compile(r'<h([1-4])(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
 ASIDE = re.compile(r"Recap|Test yourself|Exercise|Going deeper|Where this comes from|Where to read on")
 NUMBER = re.compile(r"^\d+(?:\.\d+)? (?:· )?")
@@ -235,7 +247,7 @@ def headings(page: str, place: str) -> list[list[str]]:
     ]
 
 
-def searchable(page: str, weight: float, cut: Any, place: str = "") -> str:
+def searchable(page: str, weight: float, cut: Any) -> str:
     """What of a page is searched: its article, a heading's anchor on the heading, Japanese cut into words."""
     title, article = TITLE.search(page), ARTICLE.search(page)
     text = LEFT_OUT.sub("", article[1])
@@ -246,12 +258,6 @@ def searchable(page: str, weight: float, cut: Any, place: str = "") -> str:
     text = re.sub(r'<dt id="(term-[^"]+)">(.*?)</dt>', r'<h3 id="\1">\2</h3>', text)  # each glossary entry alone
     # A recap and its questions have every word of the chapter, and explain none.
     text = re.sub(r'<section>(?=\s*<h\d id="(?:recap|test-yourself)")', '<section data-pagefind-weight="0.3">', text)
-
-    def aliased(heading: re.Match[str]) -> str:
-        words = escape(aliases(place, plain(heading[3])))
-        return f'{heading[0]}<p data-pagefind-weight="2">{words}</p>' if words else heading[0]
-
-    text = HEADING.sub(aliased, text)
     text = JAPANESE.sub(lambda words: " ".join(cut(words[1])), text)
     return (
         f'<html lang="en"><head><title>{title[1]}</title></head>'
@@ -274,12 +280,12 @@ def index(html: Path) -> int:
                 page = path.read_text(encoding="utf-8")
                 match = HEADED.match(name)
                 place = (match["chapter"] or match["page"]) if match else ""
-                cut = searchable(page, weight, words, place)
+                cut = searchable(page, weight, words)
                 copy.write_text(cut, encoding="utf-8")
                 if place:
                     headed.append([name, headings(page, place)])
                 count += 1
-        options = ("--force-language", "en", "--include-characters", "√ᵀ_", "--quiet")
+        options = ("--force-language", "en", "--include-characters", "√ᵀ_", "--keep-index-url", "--quiet")
         command = [
             sys.executable,
             "-m",
