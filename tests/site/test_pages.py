@@ -725,7 +725,7 @@ BROKEN = {
     ),
     "a text cut off": (
         '<div style="overflow: hidden"><p style="width: 500px">cut</p></div>',
-        '390 px, light: sticks out to 508 px: <p> "cut"',
+        '390 px, dark: sticks out to 508 px: <p> "cut"',
     ),
     "mathematics not set": ('<span class="math">\\(x^2\\)</span>', "mathematics is not set"),
     "raw mathematics": ("<p>so $x^2$ grows</p>", r"raw mathematics in the text: \"so \$x\^2\$ grows"),
@@ -776,7 +776,7 @@ def test_a_complaint_names_the_width_and_the_scheme_where_it_occurs(judged):
 
 
 def test_a_page_that_ignores_the_colours_of_the_system_is_seen(judged):
-    assert "1280 px, dark: the theme is light, the reader's system says dark" in judged["stubborn"]
+    assert "390 px, dark: the theme is light, the reader's system says dark" in judged["stubborn"]
 
 
 def test_a_first_visit_counts_all_that_the_page_asks_for_and_compresses_what_can_be(tab, tmp_path):
