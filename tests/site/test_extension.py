@@ -90,7 +90,7 @@ def test_a_book_without_an_address_has_no_social_cards():
 def test_the_first_page_says_what_the_others_count(tmp_path):
     known = substitutions.course_facts()
     page = mistakes.pages()["mistakes.md"]
-    assert f"{known['known_mistakes'].replace(',', '')} mistakes in {known['exercises']} exercises" in page
+    assert f"{known['known_mistakes']} mistakes in {known['exercises']} exercises" in page
     assert int(known["chapters"]) == len(list(NOTEBOOKS.glob("*.ipynb")))
     source = ["{{ exercises }} of {{chapters}}"]
     substitutions.insert_facts(SimpleNamespace(config=SimpleNamespace(root_doc="book/index")), "book/index", source)
