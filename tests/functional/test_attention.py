@@ -464,7 +464,9 @@ def test_nan_in_one_of_several_keys_reaches_every_query(path):
 @each_path
 def test_nan_in_a_hidden_key_stays_hidden_except_in_the_fused_kernel(path):
     out = EACH_PATH[path](*with_nan("k"), (torch.arange(7) != 3).expand(5, 7))
-    assert out[0, 0].isnan().all() == path.startswith("fused")
+    # With a sink, only the CPU has a fused kernel; other devices compute the definition.
+    fused = path.startswith("fused") and (path != "fused with a sink" or out.device.type == "cpu")
+    assert out[0, 0].isnan().all() == fused
     assert not out[0, 1].isnan().any()
 
 
