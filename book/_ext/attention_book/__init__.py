@@ -1,4 +1,4 @@
-"""What this book adds to Sphinx and Jupyter Book: one extension for each file of this folder."""
+"""The Sphinx extensions of this book; each file of this folder is one extension."""
 
 import sys
 from pathlib import Path

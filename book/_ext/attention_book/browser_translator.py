@@ -94,7 +94,7 @@ def files() -> dict[str, bytes]:
 
 
 def megabytes() -> str:
-    """What a reader transfers who loads the translator, scripts included."""
+    """Return the size of the translator's files and scripts, which a reader downloads, in megabytes."""
     size = sum(map(len, files().values())) + sum(path.stat().st_size for path in SCRIPTS.iterdir())
     return f"{size / 1e6:.1f}"
 

@@ -1,6 +1,6 @@
 """Links that are made when the book is built: "section 3.4", the glossary's chapters, the package's names in chapters.
 
-Notebooks stay plain Markdown, which GitHub and Colab show as well; only the website knows where a section stands.
+Only the website knows the place of a section, so notebooks stay plain Markdown, which GitHub and Colab can show.
 """
 
 import html

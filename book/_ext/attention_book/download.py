@@ -1,4 +1,4 @@
-"""A zip file of the course beside its pages, and the footer with the version, the date and the licences."""
+"""Write a zip file of the course beside its pages, and a footer with the version, the date and the licences."""
 
 import subprocess
 import zipfile

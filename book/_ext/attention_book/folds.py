@@ -1,4 +1,4 @@
-"""What a page of the book folds: optional sections, imports, tables of measurements."""
+"""Fold optional sections, imports and tables of measurements."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """Write the pages of mistakes when the book is built: what the check of each exercise knows, and what it says.
 
-The sentences are those of the checks, which come from src/attn_course/exercises/chapter_NN.md. Short edits in that file
+The checks give the sentences, which are stored in src/attn_course/exercises/chapter_NN.md. Short edits in that file
 are shown folded, since the wrong code hints at the solution; crosslinks.py links the sections that a sentence names.
 """
 
@@ -86,7 +86,7 @@ class Exercise:
 
     @property
     def mistakes(self) -> dict[str, str]:
-        """What the check says, by the name of the mistake."""
+        """The sentences of the check, by the names of the mistakes."""
         own = getattr(check, self.name).mistakes
         symptoms = {name: "" if m.answer or m.sign else f"{GENERIC_MISTAKES[name]} " for name, m in own.items()}
         return {name: symptoms[name] + mistake.says for name, mistake in own.items()}

@@ -1,4 +1,4 @@
-"""What a page need not carry: styles that match nothing, scripts without work, icons and colours that nobody sees.
+"""Remove unused styles, scripts, icons and colours from the pages.
 
 The theme's own pages weigh three quarters of a megabyte. Everything here happens when all pages are written, and
 changes nothing that a reader sees.
@@ -391,8 +391,7 @@ CODE = re.compile(
 def mark_hanging_lines(page: str) -> str:
     """The page with a mark around each long line of code that says how far it is indented.
 
-    On a narrow window the rest of such a line stands behind its beginning and not at the margin, where it would read
-    as a line of its own.
+    In a narrow window the rest of such a line is indented, because at the margin it would look like a new line.
     """
 
     def marked(code: re.Match[str]) -> str:

@@ -92,7 +92,7 @@ def mend_html(app: Sphinx, page: str, template: str, context: dict[str, Any], do
 
     A signature of several lines becomes lines: Sphinx's is a list without terms, which screen readers reject.
     The size of a figure moves from its style to attributes, so that a narrow screen shrinks it in proportion.
-    The corner of a table that names nothing is no heading.
+    An empty corner of a table becomes an ordinary cell, because it is the heading of nothing.
     A drawing of the machine becomes a part of the page, where its text can be selected and its colours know the night.
     Japanese says that it is Japanese.
     """

@@ -248,7 +248,7 @@ def headings(page: str, place: str) -> list[list[str]]:
 
 
 def searchable(page: str, weight: float, cut: Any) -> str:
-    """What of a page is searched: its article, a heading's anchor on the heading, Japanese cut into words."""
+    """Return the searched part of a page: its article, with anchors on the headings and Japanese cut into words."""
     title, article = TITLE.search(page), ARTICLE.search(page)
     text = LEFT_OUT.sub("", article[1])
     text = SECTION.sub(lambda s: f'<section>{re.sub("<[^>]*>", "", s[2])}<h{s[3]} id="{s[1]}"', text)

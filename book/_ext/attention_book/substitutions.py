@@ -1,6 +1,6 @@
-"""What the first page and the teachers' page say of the course, counted when the book is built.
+"""Count the facts that the first page and the teachers' page state, when the book is built.
 
-In the source stands {{ name }}.
+The pages' source has {{ name }} in place of a number.
 """
 
 import re
