@@ -32,6 +32,10 @@ triton_attention words
 DOUBLE = ("03", "06", "08", "09", "17", "18", "22", "24")
 # PyTorch finds the stand-in for an accelerator by itself if its folder is on the path.
 STANDIN = {"PYTHONPATH": str(ROOT / "tests" / "standin"), "ATTN_COURSE_DEVICE": ""}
+# A test that stands still, as a browser can, is a failure of that test after ten minutes; the others go on.
+LIMIT = ("--timeout", "600", "--timeout-method", "thread")
+# A browser that stood still is asked once more, in a new process; a page that is wrong is not.
+ASK_AGAIN = ("--reruns", "1", "--only-rerun", "only a process that ended", "-r", "fER")
 # Variables that make the libraries of this processor choose the kernels of another one.
 PROCESSORS = {
     "oldest": {
@@ -93,7 +97,7 @@ def unit_tests(session: nox.Session, mark: str, *options: str, env: dict[str, st
     chosen = chapters(session)
     if not chosen:
         folders = ["tests"] if mark == "trains" else UNIT_TESTS
-        return pytest(session, *folders, "-m", mark, *options, env=env)
+        return pytest(session, *folders, "-m", mark, *(() if mark == "trains" else LIMIT), *options, env=env)
     files = [f"tests/chapters/test_chapter_{path.stem[:2]}.py" for path in chosen]
     if mark == "bad_input":  # the checks of the exercises and the answers to them
         names = {name for path in chosen for name in re.findall(r"check\.(\w+)\(\1\)", path.read_text("utf-8"))}
@@ -181,7 +185,7 @@ def site(session: nox.Session) -> None:
     if chosen:
         pytest(session, "tests/site/test_book.py", "-k", " or ".join(chosen), jobs=1)
     else:
-        pytest(session, "tests/site", "-m", "not trains")
+        pytest(session, "tests/site", "-m", "not trains", *LIMIT, *ASK_AGAIN)
 
 
 # ---------------------------------------------------------------- the other commands
@@ -190,7 +194,7 @@ def site(session: nox.Session) -> None:
 @nox.session
 def tools(session: nox.Session) -> None:
     """Tests of the tests: mistakes made in the package on purpose, and the scripts behind these commands."""
-    pytest(session, "tests/tools", "--ignore=tests/tools/test_standin.py")
+    pytest(session, "tests/tools", "--ignore=tests/tools/test_standin.py", *LIMIT)
 
 
 @nox.session
@@ -212,7 +216,7 @@ def placed(session: nox.Session) -> None:
     folders = (path.name for path in (ROOT / "src" / "attn_course").iterdir() if path.is_dir())
     paths = [path for folder in ("", *folders) for path in ROOT.glob(f"tests/{folder}/test_*.py")]
     files = sorted(path.relative_to(ROOT).as_posix() for path in paths if path.name not in excluded)
-    pytest(session, "-p", "on_accelerator", "-m", "not trains and not bad_input", *files, env=STANDIN)
+    pytest(session, "-p", "on_accelerator", "-m", "not trains and not bad_input", *LIMIT, *files, env=STANDIN)
 
 
 @nox.session

@@ -34,7 +34,10 @@ document.addEventListener("DOMContentLoaded", () => {
   // A box that scrolls sideways can be reached by keyboard, and fades at its right edge while it goes on there. To know
   // which do, the browser lays them out, and the page has many that nobody sees yet: a few at a time, whenever it has
   // nothing else to do.
-  const idle = window.requestIdleCallback ?? ((work) => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
+  // A page that moves all the time never has nothing to do; then it is twenty boxes every half second.
+  const idle = window.requestIdleCallback
+    ? (work) => requestIdleCallback(work, { timeout: 500 })
+    : (work) => setTimeout(() => work({ timeRemaining: () => 10 }), 50);
   const fade = (box) => box.classList.toggle("goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
   const reach = (where = document) =>
     new Promise((done) => {
@@ -42,6 +45,7 @@ document.addEventListener("DOMContentLoaded", () => {
         ...where.querySelectorAll("div.math, .bd-article pre, .pst-scrollable-table-container, .cell_output .output"),
       ];
       const some = (slice) => {
+        let count = 0;
         do {
           const box = boxes.pop();
           if (!box) return done();
@@ -51,7 +55,7 @@ document.addEventListener("DOMContentLoaded", () => {
             box.onscroll = () => fade(box);
           }
           if (scrolls || box.classList.contains("goes-on")) fade(box);
-        } while (slice.timeRemaining() > 5);
+        } while (slice.didTimeout ? ++count < 20 : slice.timeRemaining() > 5);
         idle(some);
       };
       idle(some);

@@ -66,6 +66,34 @@ def test_a_skipped_test_is_counted_and_fails_under_strict(tmp_path, strict, reas
     assert f"1 tests did not run: 1 because {reason}." in ended.stdout
 
 
+STANDING_STILL = """
+import time
+from pathlib import Path
+
+def test_that_stands_still_once():
+    seen = Path("seen")
+    if not seen.exists():
+        seen.touch()
+        time.sleep(60)
+
+def test_that_is_wrong():
+    with Path("wrong").open("a", encoding="utf-8") as file:
+        file.write("x")
+    assert 1 == 2
+
+def test_that_comes_later(): pass
+"""
+
+
+def test_a_browser_that_stands_still_is_asked_again_and_a_wrong_page_is_not(noxfile, tmp_path):
+    (tmp_path / "test_still.py").write_text(STANDING_STILL, "utf-8")
+    limit = [*noxfile.LIMIT, "--timeout", "3", *noxfile.ASK_AGAIN]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", "--rootdir", tmp_path, *limit]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert "1 failed, 2 passed, 1 rerun" in ended.stdout
+    assert (tmp_path / "wrong").read_text("utf-8") == "x"
+
+
 def test_the_oldest_processor_uses_the_kernels_without_vector_instructions(noxfile):
     code = "import warnings; warnings.simplefilter('error'); import numpy, torch; "
     code += "print(torch.backends.cpu.get_cpu_capability())"
