@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -803,6 +804,15 @@ def test_an_end_that_could_never_be_written_is_refused(bos, pad):
     message = rf"eos \(2\) must be neither bos \({bos}\) nor pad \({pad}\), which are never written"
     with pytest.raises(ValueError, match=message):
         SpecialIds(bos=bos, eos=EOS, pad=pad)
+
+
+@writers
+@pytest.mark.parametrize("special", [{"eos": 6}, {"pad": 6}])
+def test_an_id_outside_the_vocabulary_is_refused(write, special):
+    with pytest.raises(ValueError, match=r"must be below the size of the vocabulary \(6\)"):
+        write(Writer(), *make_batch(), special=replace(IDS, **special), max_len=3)
+    with pytest.raises(ValueError, match=r"bos \(1\) and pad \(-1\) must be ids of tokens"):
+        SpecialIds(bos=1, eos=EOS, pad=-1)
 
 
 @writers

@@ -107,11 +107,11 @@ class SpecialIds:
 
     Args:
         bos: beginning of sequence, which the decoder reads first. No search writes it.
-        eos: end of sequence.
+        eos: end of sequence; -1 for targets that end at ``max_len`` only.
         pad: padding after the end. No search writes it before the end.
 
     Raises:
-        ValueError: if ``eos`` equals ``bos`` or ``pad``.
+        ValueError: if ``bos`` or ``pad`` is below 0, or ``eos`` equals ``bos`` or ``pad``.
     """
 
     bos: int
@@ -119,6 +119,8 @@ class SpecialIds:
     pad: int
 
     def __post_init__(self) -> None:
+        if min(self.bos, self.pad) < 0:
+            raise ValueError(f"bos ({self.bos}) and pad ({self.pad}) must be ids of tokens, from 0 on")
         if self.eos in (self.bos, self.pad):
             raise ValueError(
                 f"eos ({self.eos}) must be neither bos ({self.bos}) nor pad ({self.pad}), which are never written: "
@@ -447,11 +449,9 @@ def beam_search(
         longer = torch.cat([_rows(ids, parents), (index % V)[..., None]], dim=-1)
         ends = index % V == special.eos  # (B, 2K)
 
-        for b in range(B):
-            for rank in range(K):  # an end counts only among the K best
-                if searching[b] and ends[b, rank] and best[b, rank] > -math.inf:
-                    written = longer[b, rank, 1:]
-                    ended[b].append(beam.rank(written, best[b, rank].item(), rules[b]))
+        finished = searching[:, None] & (ends & (best > -math.inf))[:, :K]  # an end counts only among the K best
+        for b, rank in finished.nonzero().tolist():
+            ended[b].append(beam.rank(longer[b, rank, 1:], best[b, rank].item(), rules[b]))
 
         # Continue with the K best candidates that do not end.
         continuing = ends.byte().argsort(dim=-1, stable=True)[:, :K]
@@ -716,7 +716,7 @@ class _IncrementalDecoder:
         self.model, self.memory, self.src_mask = model, memory, src_mask
         self.cache = cache
         self.rules = rules
-        self.forbidden = [special.bos, special.pad]
+        self.special = special
 
     def next_log_probs(self, ids: Int[Tensor, "N T"], live: Bool[Tensor, "N"]) -> Float[Tensor, "N V"]:
         """Return the log-probabilities of the next token, -inf for tokens that may not be written.
@@ -729,9 +729,11 @@ class _IncrementalDecoder:
             new = ids[:, self.cache.length :]
             logits, _ = self.model.decode(new, cache=self.cache)  # (N, T, V)
         logits = logits[:, -1].masked_fill(~live[:, None], 0.0)  # (N, V)
+        if max(self.special.bos, self.special.eos, self.special.pad) >= logits.size(-1):
+            raise ValueError(f"the ids of {self.special} must be below the size of the vocabulary ({logits.size(-1)})")
         _check_logits(logits, ids.size(1) - 1)
         log_probs = logits.log_softmax(dim=-1, dtype=_wide(logits))
-        log_probs[:, self.forbidden] = -math.inf
+        log_probs[:, [self.special.bos, self.special.pad]] = -math.inf
         for row, rule in enumerate(self.rules):
             if rule is not None and live[row]:
                 allowed = rule.allowed(ids[row, 1:].tolist()).to(log_probs.device)

@@ -396,6 +396,8 @@ def test_a_model_decodes_a_batch_in_blocks_as_each_sequence_alone(seed, sizes):
         ids = [torch.cat([row, new[b : b + 1]], dim=1) for b, row in enumerate(ids)]
         for b, row in enumerate(ids):
             assert_same(found[b], model(row)[0, -size:])
+    cache.reset()
+    assert [row.length for batch in cache.layers for row in batch.rows] == [0] * 6
 
 
 def test_the_slots_of_a_batch_are_those_that_its_block_tables_say():
@@ -741,14 +743,15 @@ def failing_calls():
         "a mask of numbers": lambda model, cache: model.decode(long[:, :2], cache=cache, tgt_mask=torch.ones(2, 6)),
         "another number of targets": lambda model, cache: model.decode(long[:2, :1], cache=cache),
         "rows that are none": lambda model, cache: cache.reorder(torch.tensor([0, 1, 7])),
-        "interrupted after the self-attention": interrupted("cross_attention"),
-        "interrupted after both": interrupted("feed_forward"),
+        "interrupted after the self-attention": interrupted("decoder_layers.1.cross_attention"),
+        "interrupted after both": interrupted("decoder_layers.1.feed_forward"),
+        "interrupted after all layers": interrupted("to_logits"),
     }
 
 
 def interrupted(part):
     def call(model, cache):
-        handle = getattr(model.decoder_layers[1], part).register_forward_pre_hook(interrupt)
+        handle = model.get_submodule(part).register_forward_pre_hook(interrupt)
         try:
             model.decode(torch.zeros(3, 1, dtype=torch.long), cache=cache)
         finally:

@@ -319,15 +319,18 @@ class Interrupted(BaseException):
     """Stands for Ctrl-C."""
 
 
-def interrupted(model, cache):
+def interrupted(part):
     def interrupt(*given):
         raise Interrupted("by hand")
 
-    handle = model.layers[1].feed_forward.register_forward_pre_hook(interrupt)
-    try:
-        model(torch.zeros(B, 2, dtype=torch.long), cache=cache)
-    finally:
-        handle.remove()
+    def call(model, cache):
+        handle = model.get_submodule(part).register_forward_pre_hook(interrupt)
+        try:
+            model(torch.zeros(B, 2, dtype=torch.long), cache=cache)
+        finally:
+            handle.remove()
+
+    return call
 
 
 LONG = torch.zeros(B, MAX, dtype=torch.long)
@@ -342,7 +345,8 @@ FAILING = {
     ),
     "a mask of numbers": (lambda m, c: m(LONG[:, :2], cache=c, mask=torch.ones(B, 1, 6)), "mask must be boolean"),
     "other texts": (lambda m, c: m(LONG[:2, :1], cache=c), r"k of shape \(2, 6, 1, 2\) must be .* \(3, 6, T, 2\)"),
-    "Ctrl-C": (interrupted, "by hand"),
+    "Ctrl-C": (interrupted("layers.1.feed_forward"), "by hand"),
+    "Ctrl-C after all layers": (interrupted("to_logits"), "by hand"),
 }
 
 

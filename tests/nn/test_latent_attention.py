@@ -172,6 +172,8 @@ def test_bytes_of_both_kinds_or_of_none_are_refused():
     ):
         with pytest.raises(ValueError, match=r"pass num_kv_heads and head_dim, or d_latent, not"):
             cache_bytes_per_token(**sizes)
+    with pytest.raises(ValueError, match=r"d_rope \(64\) belongs to d_latent"):
+        cache_bytes_per_token(num_kv_heads=2, head_dim=4, d_rope=64)
 
 
 def test_rows_are_reordered_truncated_and_forgotten():

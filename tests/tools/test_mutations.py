@@ -261,7 +261,7 @@ MUTATIONS = {
         "self.to_logits.weight = self.tgt_embed.weight",
         "self.to_logits.weight.data.copy_(self.tgt_embed.weight)",
     ),
-    "decoding: an end counts wherever it stands": ("decoding.py", "for rank in range(K):", "for rank in range(2 * K):"),
+    "decoding: an end counts wherever it stands": ("decoding.py", "-math.inf))[:, :K]", "-math.inf))"),
     "decoding: all beams begin": ("decoding.py", "log_probs[:, 0] = 0.0", "log_probs[:] = 0.0"),
     "decoding: the first row of the logits": (
         "decoding.py",

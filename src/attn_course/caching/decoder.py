@@ -96,7 +96,8 @@ class DecoderCache:
 
     def reset(self) -> None:
         """Remove all positions. The memory stays."""
-        self.truncate(0)
+        for layer in self.layers:
+            layer.reset()
 
 
 class rollback_on_error:

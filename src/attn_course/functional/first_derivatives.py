@@ -46,5 +46,6 @@ class _NoSecondDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> None:
         raise RuntimeError(
-            "this kind of attention has no second derivatives; use attention, or a layer with need_weights=True"
+            "this kind of attention has no second derivatives; use attention, or MultiHeadAttention with "
+            "need_weights=True"
         )

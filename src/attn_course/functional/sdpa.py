@@ -56,7 +56,7 @@ def fused_attention(
     at ±1e4 and by 2 % at ±1e6, and S times too large at ±1e9. To hide all keys of a query, use ``mask`` or -inf.
 
     Derivatives: the kernel has no second derivatives and no forward-mode derivatives. :func:`~attn_course.attention`
-    has both, and so has a layer with ``need_weights=True``.
+    has both, and so has :class:`~attn_course.MultiHeadAttention` with ``need_weights=True``.
 
     Args:
         q, k, v, mask, bias, is_causal, sink, enable_gqa, scale: as in :func:`~attn_course.attention`.

@@ -108,7 +108,7 @@ class DecoderOnly(TiedLogits):
         with rollback_on_error(cache):
             # A list would keep the output of every layer in memory.
             ((x, _),) = deque(self._run(ids, mask, cache), maxlen=1)
-        return self.to_logits(self.norm(x))
+            return self.to_logits(self.norm(x))
 
     def read(
         self, ids: Int[Tensor, "B T"], *, mask: Bool[Tensor, "B 1 T"] | None = None, need_weights: bool = False

@@ -154,13 +154,13 @@ class LatentAttention(nn.Module):
             q, k, v = (self._absorb if absorb else self._expand)(q, q_turned, entries)
             options = {"is_causal": is_causal, "enable_gqa": absorb, "scale": self.scale}
             out = fused_attention(q, k, v, mask, **options)
-        weights = None
-        if need_weights is not False:
-            indices = range(x.size(1)) if need_weights is True else need_weights
-            weights = weights_of_rows(q, k, indices, mask, **options)
-        if absorb:  # the latent is the first part of the average
-            out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
-        return self.out_proj(out.transpose(1, 2).flatten(2)), weights
+            weights = None
+            if need_weights is not False:
+                indices = range(x.size(1)) if need_weights is True else need_weights
+                weights = weights_of_rows(q, k, indices, mask, **options)
+            if absorb:  # the latent is the first part of the average
+                out = out[..., : self.d_latent] @ self._of_heads(self.v_up_proj).mT
+            return self.out_proj(out.transpose(1, 2).flatten(2)), weights
 
     def _expand(self, q: Tensor, q_turned: Tensor, entries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         latent, k_turned = entries.split([self.d_latent, self.d_rope], dim=-1)
@@ -222,7 +222,8 @@ def cache_bytes_per_token(
         num_layers: number of layers with a cache.
 
     Raises:
-        ValueError: if neither or both of ``num_kv_heads`` with ``head_dim`` and ``d_latent`` are given.
+        ValueError: if neither or both of ``num_kv_heads`` with ``head_dim`` and ``d_latent`` are given, or ``d_rope``
+            without ``d_latent``.
 
     Example:
         >>> cache_bytes_per_token(num_kv_heads=128, head_dim=128, num_layers=60)  # multi-head
@@ -234,5 +235,7 @@ def cache_bytes_per_token(
     of_latents = d_latent is not None
     if of_heads == of_latents or (num_kv_heads is None) != (head_dim is None):
         raise ValueError(f"pass num_kv_heads and head_dim, or d_latent, not {num_kv_heads}, {head_dim} and {d_latent}")
+    if of_heads and d_rope:
+        raise ValueError(f"d_rope ({d_rope}) belongs to d_latent; keys of heads are rotated in place")
     numbers = 2 * num_kv_heads * head_dim if of_heads else d_latent + d_rope
     return numbers * num_layers * dtype.itemsize

@@ -521,7 +521,7 @@ class Transformer(TiedLogits):
                 )
                 to_target.append(self_weights)
                 to_source.append(cross_weights)
-        logits = self.to_logits(self.decoder_norm(x))
+            logits = self.to_logits(self.decoder_norm(x))
         return logits, (to_target, to_source) if need_weights else None
 
     def make_cache(
