@@ -49,9 +49,10 @@ def test_its_weights_are_at_most_12_mb_in_half_precision():
 
 
 def test_how_it_was_trained_and_what_it_reached_lies_beside_it():
-    settings = Settings.load(BUNDLED / "settings.toml")
-    for part in ("", "first_", "second_", "third_") if settings.init_from else ("",):
+    parts = ["", *(f"translator_{number}_" for number in (3, 2, 1))]
+    for part, earlier in zip(parts, [*parts[1:], "_"], strict=True):
         settings = Settings.load(BUNDLED / f"{part}settings.toml")
+        assert f"{settings.init_from}_" == earlier
         curve = [json.loads(line) for line in (BUNDLED / f"{part}metrics.jsonl").read_text("utf-8").splitlines()]
         assert curve[-1]["step"] == settings.steps
         data = json.loads((BUNDLED / f"{part}data.json").read_text("utf-8"))
