@@ -1,7 +1,7 @@
 """Train the networks of chapters 1 and 7 by the chapters' own code, and record how they learn, for two figures.
 
 `python benchmarks/checkpoints.py` writes `checkpoints_dates.json` and `checkpoints_orders.json` in
-`translation/bundled_model/` of the package, which `explore.decoder` and `explore.japanese_particles` show. It
+`data/` of the package, which `explore.decoder` and `explore.japanese_particles` show. It
 takes about four minutes on one core. tests/chapters/ trains again, with other seeds, and asks whether what the figures
 say still holds.
 """
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-BUNDLED = ROOT / "src" / "attn_course" / "translation" / "bundled_model"
+DATA = ROOT / "src" / "attn_course" / "data"
 
-sys.path.append(str(ROOT / "tests"))  # read_chapters.py reads the notebooks
+sys.path.append(str(ROOT / "scripts"))  # read_chapters.py reads the notebooks
 from read_chapters import definitions  # noqa: E402
 
 from attn_course import AttendingTranslator, RecurrentTranslator  # noqa: E402
@@ -164,7 +164,7 @@ def main() -> None:
         lines = ",\n".join(
             f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in record().items()
         )
-        path = BUNDLED / f"checkpoints_{name}.json"
+        path = DATA / f"checkpoints_{name}.json"
         path.write_text("{\n" + lines + "\n}\n", encoding="utf-8", newline="\n")
 
 

@@ -1,7 +1,7 @@
 """Train the two networks of chapter 1 until more training no longer helps, at two widths, and record what they can do.
 
     python benchmarks/dates.py            # print the table of the recorded runs
-    python benchmarks/dates.py --write    # train again, and write translation/bundled_model/dates.json
+    python benchmarks/dates.py --write    # train again, and write data/dates_runs.json
 
 The chapter draws this record, and tests/data/test_dates.py compares it with what the chapter says.
 
@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "src" / "attn_course" / "translation" / "bundled_model" / "dates.json"
+RECORD = ROOT / "src" / "attn_course" / "data" / "dates_runs.json"
 
-sys.path.append(str(ROOT / "tests"))  # read_chapters.py reads the notebooks
+sys.path.append(str(ROOT / "scripts"))  # read_chapters.py reads the notebooks
 from read_chapters import definitions  # noqa: E402
 
 from attn_course import AttendingTranslator, RecurrentTranslator  # noqa: E402

@@ -27,7 +27,7 @@ from pathlib import Path
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
-from package_imports import Imports
+from notebook_dependencies import Imports
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -222,7 +222,7 @@ def fingerprint(notebook: NotebookNode) -> str:
     for cell in code_cells(notebook):
         tidy = [tidy_output(output, 0) for output in cell.outputs]
         digest.update(json.dumps([cell.source, cell.metadata.get("tags"), tidy], sort_keys=True).encode())
-    for path in sorted([*package_imports().closure(python_of(notebook)), *(ROOT / name for name in REQUIREMENTS)]):
+    for path in sorted([*dependencies().closure(python_of(notebook)), *(ROOT / name for name in REQUIREMENTS)]):
         digest.update(path.relative_to(ROOT).as_posix().encode() + digest_of(path))
     return digest.hexdigest()[:16]
 
@@ -238,7 +238,7 @@ def python_of(notebook: NotebookNode) -> str:
 
 
 @cache
-def package_imports() -> Imports:
+def dependencies() -> Imports:
     return Imports(ROOT / "src")
 
 

@@ -1,7 +1,7 @@
 """Record the attention of a few telling heads of two published models, for figures in chapters that load no model.
 
-`python scripts/record_heads.py` writes src/attn_course/data/real_heads.json. tests/data/test_real_heads.py compares the
-file with the models.
+`python scripts/record_heads.py` writes src/attn_course/data/real_heads.json. tests/plots/test_real_heads.py compares
+the file with the models.
 """
 
 import json

@@ -536,12 +536,6 @@ WEATHER = keyed("""
     warm | 暖かい | 暖かかった
     cool | 涼しい | 涼しかった
 """)
-TOWNS = [
-    entry("京都", "kyoto"),
-    entry("東京", "tokyo"),
-    entry("海", "the:- sea"),
-    entry("公園", "the:- park"),
-]
 
 
 @construction(4)

@@ -304,4 +304,4 @@ def load_runs() -> dict[str, Any]:
         >>> sorted({(run["name"], run["states"]) for run in load_runs()["runs"]})
         [('attention', 16), ('attention', 64), ('one vector', 16), ('one vector', 64)]
     """
-    return json.loads((files("attn_course.translation") / "bundled_model" / "dates.json").read_text(encoding="utf-8"))
+    return json.loads((files("attn_course.data") / "dates_runs.json").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from attn_course.plots.svg import Canvas
 
 def load(name: str) -> dict[str, Any]:
     """Load a record that is part of the package."""
-    path = files("attn_course.translation") / "bundled_model" / f"checkpoints_{name}.json"
+    path = files("attn_course.data") / f"checkpoints_{name}.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

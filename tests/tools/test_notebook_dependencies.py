@@ -1,4 +1,4 @@
-"""scripts/package_imports.py and the fingerprints: a changed module marks exactly the notebooks that depend on it."""
+"""scripts/notebook_dependencies.py and the fingerprints: a change marks exactly the notebooks that depend on it."""
 
 import importlib.util
 import json
@@ -95,12 +95,12 @@ def course(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "FINGERPRINTS", tmp_path / "fingerprints.json")
     assert script.main(["--record"]) == 0
     yield tmp_path
-    script.package_imports.cache_clear()
+    script.dependencies.cache_clear()
     script.digest_of.cache_clear()
 
 
 def changed_notebooks(capsys):
-    script.package_imports.cache_clear()
+    script.dependencies.cache_clear()
     script.digest_of.cache_clear()
     capsys.readouterr()
     assert script.main(["--changed"]) == 0
@@ -158,4 +158,4 @@ def test_a_notebook_loads_no_module_that_its_imports_do_not_show(chapter, monkey
     )
     loaded = {Path(file) for file in json.loads(run.stdout.splitlines()[-1])}
     assert len(loaded) > 20
-    assert loaded <= script.package_imports().closure(script.python_of(script.read(path)))
+    assert loaded <= script.dependencies().closure(script.python_of(script.read(path)))
