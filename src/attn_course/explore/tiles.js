@@ -84,7 +84,7 @@ start(
       const parts = Array.from({ length: 5 }, () => element("td"));
       return { e: element("tr", {}, element("th", { scope: "row" }, `query ${t}`), ...parts), parts };
     });
-    const names = ["maximum", "factor", "total ℓ", "weighted sum a", "a ÷ ℓ"].map((name) =>
+    const names = ["maximum", "factor", "total\u00a0ℓ", "weighted sum\u00a0a", "a\u00a0÷\u00a0ℓ"].map((name) =>
       element("th", { scope: "col" }, name),
     );
     const table = element(
@@ -98,7 +98,7 @@ start(
       element(
         "figure",
         { class: "card wide" },
-        element("figcaption", {}, "The exponentials of the scores, e^score"),
+        element("figcaption", {}, "The exponentials of the scores, e", element("sup", {}, "score")),
         grid,
         room,
       ),
@@ -193,7 +193,7 @@ start(
         const skipped = Math.ceil(T / size()) * Math.ceil(S / size()) - all.length;
         setText(
           room,
-          `${skipped ? `${skipped} hidden ${skipped > 1 ? "tiles are" : "tile is"} never read. ` : ""}Held at once: ${Math.min(size(), T) * Math.min(size(), S)} of ${T * S} scores.`,
+          `${skipped ? `${skipped} hidden ${skipped > 1 ? "tiles are" : "tile is"} never read. ` : ""}Held at once: at most ${Math.min(size(), T) * Math.min(size(), S)} of ${T * S} scores.`,
         );
       },
       describe() {
