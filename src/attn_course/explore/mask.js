@@ -101,10 +101,12 @@ start(
       "window of 2": (t, s) => s <= t && s > t - 2,
       [`${tokens[size - 1]} is padding`]: (_, s) => s < size - 1,
     };
-    figure.controls.append(element("span", { class: "quiet-text" }, "Mask"));
+    const named = element("fieldset", { class: "choice" }, element("legend", {}, "Mask"));
+    figure.controls.append(named);
     for (const name in presets) {
       const mask = places.flatMap((t) => places.map((s) => +presets[name](t, s)));
       const button = figure.button(name, () => figure.change({ mask: [...mask] }));
+      named.append(button);
       figure.effects.push(() => setAttributes(button, { "aria-pressed": String(String(state.mask) === String(mask)) }));
     }
     figure.choice("means", "True means", { may: "may attend", not: "hidden" });
