@@ -67,7 +67,7 @@ start(
         naive,
       };
     });
-    const titles = ["move the score", "÷ T, + shift", "softmax", "exp ÷ sum (float32)"];
+    const titles = ["move the score", "÷ temperature, +\u00a0added", "softmax", "exp ÷ sum (float32)"];
     const head = element("tr", {}, element("td"), ...titles.map((title) => element("th", { scope: "col" }, title)));
     const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.map((r) => r.e)));
     figure.stage.append(table);
