@@ -1123,7 +1123,7 @@ def test_a_token_shows_what_the_chosen_head_attends_to(shown):
     assert figure.locator(".word.later:visible").all_inner_texts() == ["one\nhidden", "step\nhidden"]
     tab.mouse.move(0, 0)
     assert figure.locator(".told").inner_text().startswith("“step” attends to “one” (0.87)")
-    words.nth(5).focus()
+    words.nth(5).click()  # the pointer stays there, and has no say any more
     tab.keyboard.press("ArrowLeft")
     wait_for(tab, "trained_heads", "“one” attends to “with” (0.71), “Your” (0.23)")
     words.nth(2).tap()

@@ -24,15 +24,18 @@ start(
       sentences.map(() => 0),
       sentences.map(({ tokens }) => tokens.length - 1),
     );
-    let hovered = -1;
+    let hovered = -1,
+      pointer = "";
     const texts = sentences.map(({ tokens }, n) => {
       const lines = tokens.map(() => svg("path", { class: "weight" })),
         drawing = svg("svg", { class: "arcs", "aria-hidden": "true" }, ...lines);
       const words = tokens.map((token, t) => {
         const value = element("span", { class: "share" }),
           word = element("button", { type: "button", class: "word" }, element("bdi", {}, token), value);
-        word.addEventListener("pointerenter", ({ pointerType }) => {
-          if (pointerType !== "touch") point(t);
+        word.addEventListener("pointermove", ({ pointerType, clientX, clientY }) => {
+          const place = `${clientX} ${clientY}`; // a pointer that rests has no say, though words move below it
+          if (pointerType !== "touch" && place !== pointer) point(t);
+          pointer = place;
         });
         word.addEventListener("click", () => choose(t));
         word.addEventListener("focus", () => choose(t));
@@ -61,6 +64,7 @@ start(
     };
     const choose = (t) => {
       const at = [...state.at];
+      hovered = -1; // the last input counts
       at[+state.sentence] = t;
       figure.change({ at });
     };
