@@ -73,9 +73,9 @@ def beam(following: Mapping[tuple[str, ...], Mapping[str, float]], end: str = "â
         f"A beam of {size} goes on until {size} sentences have ended. Are the best {size} that it finds the {size} "
         "most probable sentences of this language?",
         [
-            "No: a better one may not have ended yet when the search stops.",
-            f"Yes: it keeps the {size} best at every step.",
-            "No: it finds only sentences that begin with the most probable word.",
+            "No, because a better one may not have ended yet when the search stops.",
+            f"Yes, because it keeps the {size} best at every step.",
+            "No, because it finds only sentences that begin with the most probable word.",
         ],
         0,
         f"Now make the beam {size} wide and step to the end. Then try a beam of 1, which is greedy search, and a beam "

@@ -11,8 +11,8 @@ from attn_course.plots.text import as_numbers
 _GUESS = Guess(
     "The width is 512. Does the division by √D make the gradients that come back to the products q·k larger?",
     [
-        "No: their mean becomes smaller, but every row gets a gradient.",
-        "Yes, all of them: that is what it is for.",
+        "No, their mean becomes smaller, but every row gets a gradient.",
+        "Yes, all of them, because that is what it is for.",
         "It changes nothing, because only the differences between scores matter.",
     ],
     0,
