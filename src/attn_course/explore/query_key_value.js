@@ -29,14 +29,15 @@ start(
     }
     const arrow = (kind) => svg("path", { class: `arrow ${kind}` });
     const arrows = tokens.map(() => arrow("key")),
-      ask = arrow("query");
+      ask = arrow("query"),
+      guide = svg("path", { class: "guide" }); // to the point to drag, where the query is shorter
     const area = svg("polygon", { class: "hull" }),
       weight = tokens.map(() => svg("circle", { class: "weight" }));
     const context = svg("path", { class: "context", d: "M-7 -7L7 7M-7 7L7 -7" });
     const names = tokens.map((t) => svg("text", { class: "name key" }, t)),
       asking = svg("text", { class: "name query" }, "query");
     const named = tokens.map((t) => svg("text", { class: "name value" }, t));
-    left.back.append(...arrows, ask, ...names, asking);
+    left.back.append(...arrows, guide, ask, ...names, asking);
     right.back.append(area, ...weight, ...named, context);
     tokens.forEach((token, i) => {
       left.handle("keys", i, `key of ${token}`, { kind: "key", moved: touched(`the key of ${token}`) });
@@ -84,12 +85,14 @@ start(
         line,
       );
     const factor = () => 10 ** state.times;
+    const long = () => state.query.map((x) => x * factor()),
+      isCut = () => long().some((x) => x < boxes[0][0] || x > boxes[0][1]);
     const slider = figure.slider("times", {
       label: "Length of the query",
       min: -1,
       max: 1.5,
       step: 0.05,
-      show: (x) => `× ${number(10 ** x, x < 0 ? 2 : 1)}`,
+      show: (x) => `× ${number(10 ** x, x < 0 ? 2 : 1)}${isCut() ? ", cut at the frame" : ""}`,
     });
     slider.addEventListener("input", touched("the length of the query"));
 
@@ -106,7 +109,7 @@ start(
     const now = () => {
       const keys = pairs(state.keys),
         values = pairs(state.values),
-        query = state.query.map((x) => x * factor());
+        query = long();
       const scores = keys.map((key) => dot(query, key) / spread),
         weights = softmax(scores);
       return { keys, values, scores, weights, out: average(weights, values) };
@@ -115,7 +118,8 @@ start(
       draw() {
         const { keys, values, scores, weights, out } = now();
         keys.forEach((key, i) => setAttributes(arrows[i], { d: tip(left, key) }));
-        setAttributes(ask, { d: tip(left, state.query) });
+        setAttributes(ask, { d: tip(left, long()) });
+        setAttributes(guide, { d: `M${left.x(0)} ${left.y(0)}L${left.x(state.query[0])} ${left.y(state.query[1])}` });
         left.label([...names, asking], [...keys, state.query]);
         setAttributes(area, {
           points: hull(values)

@@ -73,8 +73,10 @@ def query_key_value(
     powers = np.exp(scores - scores.max())
     weights = powers / powers.sum()
     context = weights @ v
-    reach = max(1.0, math.ceil(2.4 * max(np.abs(k).max(), np.abs(q).max()) / 2))
-    boxes = [[-reach, reach, -reach, reach], [*_around(v[:, 0]), *_around(v[:, 1])]]
+    both = np.vstack([q, k])
+    least = max(1.0, 1.2 * np.abs(both).max()) / 3  # room to point away from all keys
+    low, high = (math.ceil(10 * max(least, 1.2 * side.max())) / 10 for side in (-both, both))
+    boxes = [[-low, high, -low, high], [*_around(v[:, 0]), *_around(v[:, 1])]]
     rows = zip(tokens, scores, weights, strict=True)
     lines = [f"{token:8} score / √2 {s:.4f}, weight {w:.4f}" for token, s, w in rows]
     lines.append("context  " + " ".join(f"{c:.4f}" for c in context))
