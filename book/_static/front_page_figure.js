@@ -13,24 +13,28 @@ globalThis.attnFrontPageFigure = (figure, first) => {
       total = row.reduce((sum, cell) => sum + (hidden(cell) ? 0 : +cell.dataset.weight), 0);
     row.forEach((cell, s) => {
       const weight = hidden(cell) ? 0 : cell.dataset.weight / total;
-      cell.textContent = hidden(cell) ? "–" : weight > 0.995 ? "1" : weight.toFixed(2).slice(1);
+      cell.textContent = hidden(cell) ? "–" : weight > 0.9995 ? "1" : weight.toFixed(3).slice(1);
       cell.setAttribute("aria-label", `hide ${names[s]} from ${names[t]}`);
       cell.parentElement.style.setProperty("--share", Math.sqrt(weight).toFixed(3));
     });
     const left = row.filter((cell) => !hidden(cell)).length;
-    if (!left) return `${names[t]} sees nothing: there is nothing to average.`;
-    return left === row.length
-      ? `${names[t]} sees all six words again.`
-      : `${names[t]} sees ${left} of 6: each weight that is left is ${(1 / total).toFixed(2)} times what it was, and they add up to 1.`;
+    const name = document.createElement("em");
+    name.textContent = names[t];
+    const rest = !left
+      ? "attends to nothing: there is nothing to average."
+      : left === row.length
+        ? "attends to all six tokens again."
+        : `attends to ${left} of the 6 tokens: each weight that is left is ${(1 / total).toFixed(3)} times what it was, and they add up to 1.`;
+    return [name, ` ${rest}`];
   };
   const toggle = (cell) => {
     hide(cell, !hidden(cell));
-    said.textContent = draw(cells.findIndex((row) => row.includes(cell)));
+    said.replaceChildren(...draw(cells.findIndex((row) => row.includes(cell))));
   };
   const all = { future: (t, s) => s > t, show: () => false };
   const tell = {
-    future: "No word sees a later one: each takes only what it and the words before it give.",
-    show: "Each row adds up to 1.",
+    future: "No token attends to a later one: the weights of each row go to itself and to the tokens before it.",
+    show: "Each row adds up to 1, apart from rounding.",
   };
 
   const press = (event) => {

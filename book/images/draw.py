@@ -20,26 +20,22 @@ ROUTES = (
     ("Production", tuple(range(14, 21)), (2, 3, 4, 5, 6, 8, 9, 12, 13)),
     ("Inference in one evening", (14, 15, 16, 18), (5, 6, 9)),
 )
-CHAPTERS = range(1, 25)
+CHAPTERS = range(1, 21)  # no way reads part IV
 PARTS = (
     ("I · first principles", 1, 7),
     ("II · translating", 8, 13),
     ("III · fast", 14, 20),
-    ("IV · elsewhere", 21, 24),
 )
 
 
 def path() -> Drawing:
     """Draw the chapters and four ways through them."""
-    step, box = 17.9, 16.9
+    step, box = 21.4, 18.4
     at = {chapter: 6 + step * (place + 0.5) for place, chapter in enumerate(CHAPTERS)}
     sheet = Canvas(316)
     for name, first, last in PARTS:
         left, right = at[first] - box / 2, at[last] + box / 2
-        if last == CHAPTERS[-1]:
-            sheet.text(right, 20, name, anchor="end")
-        else:
-            sheet.text(left, 20, name, anchor="start")
+        sheet.text(left, 20, name, anchor="start")
         sheet.line((left, 34), (right, 34), kind="mark", width=2)
     for row, (name, stops, needs) in enumerate(ROUTES):
         y = 92 + 58 * row
@@ -49,15 +45,15 @@ def path() -> Drawing:
         for chapter in [*needs, *stops]:
             kind = "weights" if chapter in stops else "unlit"
             sheet.labelled(at[chapter] - box / 2, y - box / 2, box, box, kind, str(chapter), size=13.6, corner=4)
-        sheet.mark(at[stops[0]] - box / 2, y - box / 2, box, box)
+        sheet.mark(at[stops[0]] - box / 2 + 1, y - box / 2, box - 2, box)
     y = 298
     sheet.labelled(at[1] - 11, y - 9, 18, 18, "weights", corner=4)
     sheet.text(at[1] + 14, y, "read", anchor="start")
-    sheet.labelled(at[5] - 11, y - 9, 18, 18, "unlit", corner=4)
-    sheet.text(at[5] + 14, y, "read if new to you", anchor="start")
-    sheet.labelled(at[14] - 9, y - 9, 18, 18, "weights", corner=4)
-    sheet.mark(at[14] - 9, y - 9, 18, 18)
-    sheet.text(at[14] + 18, y, "begins here", anchor="start")
+    sheet.labelled(at[4] - 11, y - 9, 18, 18, "unlit", corner=4)
+    sheet.text(at[4] + 14, y, "read if new to you", anchor="start")
+    sheet.labelled(at[12] - 9, y - 9, 18, 18, "weights", corner=4)
+    sheet.mark(at[12] - 7, y - 8, 14, 16)
+    sheet.text(at[12] + 18, y, "begins here", anchor="start")
 
     def listed(chapters) -> str:
         return ", ".join(map(str, chapters))

@@ -59,7 +59,7 @@ def cell(tab, query, key):
 
 
 def assert_shows(tab, mask):
-    torch.testing.assert_close(shown(tab), weights(mask), atol=0.0051, rtol=0)  # two digits are shown
+    torch.testing.assert_close(shown(tab), weights(mask), atol=0.00051, rtol=0)  # three digits are shown
 
 
 def test_the_numbers_stand_there_before_a_script_does(page):
@@ -75,11 +75,11 @@ def test_the_first_touch_hides_a_word_already_and_the_rest_grows_by_one_factor(p
     cell(page, "one", "step").tap()
     factor = (weights(mask)[4, :5] / weights(None)[4, :5]).tolist()
     assert max(factor) - min(factor) < 1e-5
-    hides(page, f"one sees 5 of 6: each weight that is left is {factor[0]:.2f} times what it was")
+    hides(page, f"one attends to 5 of the 6 tokens: each weight that is left is {factor[0]:.3f} times what it was")
     assert_shows(page, mask)
     assert page.asked[2:] == ["front_page_figure.js"]
     cell(page, "one", "step").tap()
-    hides(page, "one sees all six words again.")
+    hides(page, "one attends to all six tokens again.")
     assert_shows(page, None)
 
 
@@ -87,12 +87,12 @@ def test_the_first_touch_hides_a_word_already_and_the_rest_grows_by_one_factor(p
 def test_the_keyboard_hides_too_with_the_first_key(page, key):
     page.keyboard.press("Tab")
     page.keyboard.press(key)
-    hides(page, "Your sees 5 of 6")
+    hides(page, "Your attends to 5 of the 6 tokens")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Space")
-    hides(page, "Your sees 4 of 6")
+    hides(page, "Your attends to 4 of the 6 tokens")
     mask = torch.ones(6, 6, dtype=torch.bool)
     mask[0, :2] = False
     assert_shows(page, mask)
@@ -100,12 +100,12 @@ def test_the_keyboard_hides_too_with_the_first_key(page, key):
 
 def test_the_future_is_hidden_and_a_row_that_sees_nothing_says_so(page):
     page.get_by_role("button", name="Hide the future").click()
-    hides(page, "No word sees a later one")
+    hides(page, "No token attends to a later one")
     assert_shows(page, torch.ones(6, 6).tril().bool())
     cell(page, "Your", "Your").click()
-    hides(page, "Your sees nothing")
+    hides(page, "Your attends to nothing")
     page.get_by_role("button", name="Show all").click()
-    hides(page, "Each row adds up to 1.")
+    hides(page, "Each row adds up to 1, apart from rounding.")
     assert_shows(page, None)
 
 
@@ -114,7 +114,7 @@ def test_the_front_page_figure_fits_a_phone_and_passes_axe(page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page.evaluate("(scheme) => { document.documentElement.dataset.theme = scheme; }", scheme)
     cell(page, "one", "step").tap()
-    hides(page, "one sees 5 of 6")
+    hides(page, "one attends to 5")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     found = axe.run(page).response["violations"]
     assert [(v["id"], [n["html"][:100] for n in v["nodes"]]) for v in found] == []

@@ -50,16 +50,16 @@ def table() -> str:
         cells = "".join(
             f'<td style="--share:{weight**0.5:.3f}"><button type="button" tabindex="{0 if t + s == 0 else -1}" '
             f'aria-pressed="false" aria-label="hide {other} from {token}" data-weight="{weight:.6f}">'
-            f"{f'{weight:.2f}'[1:]}</button></td>"
+            f"{f'{weight:.3f}'[1:]}</button></td>"
             for s, (other, weight) in enumerate(zip(TOKENS, row, strict=True))
         )
         rows.append(f'<tr><th scope="row">{token}</th>{cells}</tr>')
     return "\n".join(
         [
-            '<div class="first-answer" role="group" aria-label="How much each word takes of each">',
+            '<div class="first-answer" role="group" aria-label="The weight of each token for each token">',
             f"<table><thead><tr><td></td>{across}</tr></thead>",
             *("<tbody>", *rows, "</tbody></table>"),
-            '<p class="first-answer-said" aria-live="polite">Each row adds up to 1.</p>',
+            '<p class="first-answer-said" aria-live="polite">Each row adds up to 1, apart from rounding.</p>',
             '<p><button type="button" data-do="future">Hide the future</button> '
             '<button type="button" data-do="show">Show all</button></p>',
             LOADER,
