@@ -206,14 +206,14 @@ def query_axis(mask: Tensor | ArrayLike, num_queries: int | None = None) -> Draw
             f"a mask of shape {grid.shape} for {T} queries must have at most 3 sentences, 5 keys and 7 queries "
             "to be drawn"
         )
-    cell, gap, top, bar = 12.0, 18.0, 52.0, 6.0
+    cell, gap, top, bar = 11.0, 18.0, 52.0, 6.0
     tall = B * T * cell + (B - 1) * gap
     middle = top + tall / 2
     pad, room = (6.0, 24.0)  # in the frames around the tables; room for the name of the query axis
     wide = (pad, pad + room, pad + room)  # the frame's room left of its table
     width = S * cell + pad
-    between = (WIDTH - 24 - sum(wide) - 3 * width) / 2
-    lefts = [12 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
+    between = (WIDTH - 16 - sum(wide) - 3 * width) / 2
+    lefts = [8 + sum(wide[: i + 1]) + i * (width + between) for i in range(3)]
     sheet = Canvas(top + tall + 18)
     sizes = ((B, S), (B, 1, S), (B, T, S))
     for x, names, size in zip(lefts, ("(B, S)", "(B, 1, S)", "(B, T, S)"), sizes, strict=True):
@@ -390,13 +390,18 @@ _PARTS = ("projections", "scale", "mask", "dropout")  # of these, a drawing can 
 
 
 def attention_steps(
-    highlight: str | None = None, *, parts: Sequence[str] = _PARTS, length: int = 6, d_in: int = 3, head_dim: int = 2
+    highlight: str | Sequence[str] = (),
+    *,
+    parts: Sequence[str] = _PARTS,
+    length: int = 6,
+    d_in: int = 3,
+    head_dim: int = 2,
 ) -> Drawing:
     """Draw single-head self-attention from the tokens to the context vectors, with the shape of every tensor.
 
     Args:
-        highlight: the step to highlight: "projections", "scores", "scale", "mask", "softmax", "dropout" or
-            "context". Every step is drawn in colour when it is None.
+        highlight: the step or steps to highlight: "projections", "scores", "scale", "mask", "softmax", "dropout" or
+            "context". Every step is drawn in colour when there is none.
         parts: which of "projections", "scale", "mask" and "dropout" are drawn. Without projections, the tokens are
             their own queries, keys and values.
         length: T, the number of tokens.
@@ -417,12 +422,14 @@ def attention_steps(
     if wrong := [part for part in parts if part not in _PARTS]:
         raise ValueError(f"parts {wrong} must be among {list(_PARTS)}")
     steps = [name for name in _STEPS if name in parts or name not in _PARTS]
-    if highlight is not None and highlight not in steps:
-        names = ", ".join(map(repr, steps))
-        raise ValueError(f"highlight ({highlight!r}) must be one of {names}, or None to draw every step in colour")
+    marked = [highlight] if isinstance(highlight, str) else list(highlight)
+    for step in marked:
+        if step not in steps:
+            names = ", ".join(map(repr, steps))
+            raise ValueError(f"highlight ({step!r}) must be one of {names}; without it, every step is in colour")
     projected = "projections" in parts
-    highlighted = set(_STEPS.get(highlight or "", ()))
-    if projected and highlight != "projections":
+    highlighted = {name for step in marked for name in _STEPS[step]}
+    if projected and "projections" not in marked:
         highlighted.discard("x")  # queries, keys and values take its place
     tokens, square = shape((length, d_in)), shape((length, length))
     vectors = shape((length, head_dim)) if projected else tokens
@@ -432,12 +439,12 @@ def attention_steps(
 
     def part(x: float, y: float, width: float, height: float, name: str, kind: str, *lines: str) -> None:
         """A box or an operation with its centre at x and its upper edge at y."""
-        colour = highlight is None or name in highlighted
+        colour = not marked or name in highlighted
         corner = height / 2 if kind == "operation" else 3
         sheet.box(x - width / 2, y, width, height, kind if colour else "unlit", corner=corner)
         for i, line in enumerate(lines or (name,)):
             middle = y + height / 2 + (i - (len(lines or (name,)) - 1) / 2) * 16
-            sheet.text(x, middle, line, kind=None if colour else "quiet", bold=bool(highlight) and colour)
+            sheet.text(x, middle, line, kind=None if colour else "quiet", bold=bool(marked) and colour)
 
     part(220, 8, 110, 28, "x", "vector", f"x {tokens}")
     if projected:
@@ -482,7 +489,7 @@ def attention_steps(
     part(364, 264 - up, 92, 24, "average", "operation", f"weights {v}")
     sheet.arrow((318, 276 - up), (276, 276 - up))
     part(216, 262 - up, 120, 28, "context", "context", f"context {vectors}")
-    ending = "" if highlight is None else f"; highlighted: {highlight}"
+    ending = f"; highlighted: {', '.join(marked)}" if marked else ""
     operations = {"scale": "÷ √D", "mask": "mask", "softmax": "softmax"}
     between = [name for step, name in operations.items() if step in steps]
     first = [f"x {tokens} times W_query, W_key, W_value: q, k, v {vectors}"]
@@ -561,8 +568,8 @@ def norm_orders() -> Drawing:
         post-norm: the norm is on the stream, after the addition: norm(x + f(x))
     """
     sheet = Canvas(304)
-    _sublayer_on_branch(sheet, 54, "pre-norm", "x + f(norm(x))", norms=("before",))
-    _sublayer_on_branch(sheet, 274, "post-norm", "norm(x + f(x))", norms=("on the stream",))
+    _sublayer_on_branch(sheet, 40, "pre-norm", "x + f(norm(x))", norms=("before",))
+    _sublayer_on_branch(sheet, 258, "post-norm", "norm(x + f(x))", norms=("on the stream",))
     return sheet.finish(
         "Two orders of sublayer, addition and norm",
         [
@@ -582,8 +589,8 @@ def output_norms() -> Drawing:
         Gemma 3: a norm before the sublayer and another after it, both on the branch: x + norm(f(norm(x)))
     """
     sheet = Canvas(304)
-    _sublayer_on_branch(sheet, 54, "OLMo 2", "x + norm(f(x))", norms=("after",))
-    _sublayer_on_branch(sheet, 274, "Gemma 3", "x + norm(f(norm(x)))", norms=("before", "after"))
+    _sublayer_on_branch(sheet, 40, "OLMo 2", "x + norm(f(x))", norms=("after",))
+    _sublayer_on_branch(sheet, 258, "Gemma 3", "x + norm(f(norm(x)))", norms=("before", "after"))
     return sheet.finish(
         "A sublayer with a norm on its output, and one with norms on both sides",
         [
@@ -594,7 +601,7 @@ def output_norms() -> Drawing:
 
 
 def _sublayer_on_branch(sheet: Canvas, stream: float, title: str, formula: str, norms: Sequence[str]) -> None:
-    sheet.text(stream + 60, 18, title, size=NORMAL, bold=True)
+    sheet.text(stream + 72, 18, title, size=NORMAL, bold=True)
     sheet.labelled(stream - 30, 36, 60, 24, "vector", "x")
     sheet.arrow((stream, 60), (stream, 236), kind="stream", width=5)
     sheet.labelled(stream - 30, 236, 60, 24, "vector", "next x")
@@ -604,12 +611,12 @@ def _sublayer_on_branch(sheet: Canvas, stream: float, title: str, formula: str, 
         sheet.labelled(stream + 12, 73, 42, 22, "operation", "norm")
     if "on the stream" in norms:
         sheet.labelled(stream - 22, 194, 44, 24, "operation", "norm")
-    sheet.labelled(left, 70, 92, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
+    sheet.labelled(left, 70, 106, 102, "unlit", "sublayer f:", "attention or", "feed-forward")
     sheet.arrow((left, 158), (stream + 10, 158))
     if "after" in norms:
         sheet.labelled(stream + 22, 147, 42, 22, "operation", "norm")
     sheet.plus(stream, 158)
-    sheet.text(stream + 60, 284, formula)
+    sheet.text(stream + 72, 284, formula)
 
 
 def two_layers() -> Drawing:
@@ -892,7 +899,7 @@ def induction(tokens: Sequence[str], behind: str) -> Drawing:
     asks, answers = middle[-1], middle[match]
     base = rows["layer 1"] + 42
     sheet.arrow((asks, base), (asks, base + 22), (answers, base + 22), (answers, base), kind="flow", width=2.2)
-    sheet.text((asks + answers) / 2, base + 34, f"who is after {tokens[-1]}?")
+    sheet.text(asks - 8, base + 35, f"what came after {tokens[-1]}?", anchor="end")
     sheet.arrow((asks, base + 22), (asks, rows["layer 2"]), kind="flow", width=2.2)
     sheet.labelled(asks - 33, rows["layer 2"], 66, 28, "context", f"next: {behind}")
     layer_1 = [f"{b} after {a}" for a, b in pairs]
@@ -1283,20 +1290,24 @@ def latent_cache() -> Drawing:
         (104, "expanded", "W_k is applied to every cached token"),
         (184, "absorbed", "W_k is applied to the new query alone"),
     ):
-        sheet.text(16, top - 22, title, anchor="start", bold=True)
+        sheet.text(10, top - 22, title, anchor="start", bold=True)
         sheet.text(100, top - 22, cost, anchor="start", kind="quiet")
-        sheet.labelled(16, top, 86, 24, "context", "latent c")
-        sheet.labelled(360, top, 64, 24, "query", "query")
-    sheet.arrow((102, 116), (130, 116))
-    sheet.labelled(130, 104, 52, 24, "operation", "W_k")
-    sheet.arrow((182, 116), (210, 116))
-    sheet.labelled(210, 104, 64, 24, "key", "key")
-    sheet.text(317, 116, "dot product", kind="quiet")
-    sheet.arrow((360, 196), (332, 196))
-    sheet.labelled(280, 184, 52, 24, "operation", "W_kᵀ")
-    sheet.arrow((280, 196), (252, 196))
-    sheet.labelled(188, 184, 64, 24, "query", "query'")
-    sheet.text(145, 196, "dot product", kind="quiet")
+        sheet.labelled(10, top, 78, 24, "context", "latent c")
+        sheet.labelled(376, top, 56, 24, "query", "query")
+    sheet.arrow((88, 116), (106, 116))
+    sheet.labelled(106, 104, 50, 24, "operation", "W_k")
+    sheet.arrow((156, 116), (174, 116))
+    sheet.labelled(174, 104, 50, 24, "key", "key")
+    sheet.arrow((224, 116), (244, 116))
+    sheet.labelled(244, 104, 112, 24, "operation", "dot product")
+    sheet.arrow((376, 116), (356, 116))
+    sheet.arrow((88, 196), (108, 196))
+    sheet.labelled(108, 184, 112, 24, "operation", "dot product")
+    sheet.arrow((240, 196), (220, 196))
+    sheet.labelled(240, 184, 56, 24, "query", "query'")
+    sheet.arrow((312, 196), (296, 196))
+    sheet.labelled(312, 184, 48, 24, "operation", "W_kᵀ")
+    sheet.arrow((376, 196), (360, 196))
     return sheet.finish(
         "A latent in the cache, and a score in two ways",
         [
