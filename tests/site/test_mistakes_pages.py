@@ -27,6 +27,11 @@ def test_every_exercise_stands_on_the_page_of_its_chapter_with_all_its_mistakes(
     assert len(pages) == 1 + len(list(NOTEBOOKS.glob("*.ipynb")))
 
 
+def test_a_sentence_does_not_repeat_the_section_above_it(pages):
+    page = pages["mistakes_05.md"].split("## Exercise 5.2 · ")[1]
+    assert "- *future ignored*: Your mask hides the padding tokens, but every query sees its whole future.\n" in page
+
+
 def test_wrong_code_is_folded_and_right_code_is_not_shown(pages):
     page = pages["mistakes_05.md"]
     assert not [name for name, text in pages.items() if "<!--" in text]

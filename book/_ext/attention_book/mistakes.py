@@ -59,7 +59,7 @@ Exercise 3.2 is the second of chapter 3, and each number leads to what its check
 CHAPTER = """\
 # Mistakes of chapter {number}
 
-What the checks of [{title}](../notebooks/{file}) say, and to which mistake.
+This page lists the mistakes that the checks of [chapter {title}](../notebooks/{file}) know, and what they say to each.
 The mistakes of an exercise are grouped by the section that explains them.
 The [other chapters](mistakes.md) have pages of their own.
 
@@ -142,7 +142,7 @@ def section(exercise: Exercise, notebook: Path) -> str:
     for place, group in by_section(exercise.mistakes).items():
         title = titles().get(place.removeprefix("Section "))
         lines += ["", "{.mistakes-section}", f"{place} · {title}" if title else place, ""]
-        lines += [f"- *{name}*: {escape(says)}" for name, says in group.items()]
+        lines += [f"- *{name}*: {escape(says.removesuffix(f' See {place.lower()}.'))}" for name, says in group.items()]
     if code := wrong_code(exercise):
         listed = [f"- *{name}*: {' or '.join(f'`` {wrong} ``' for wrong in ways)}" for name, ways in code.items()]
         summary = "<details><summary>Show the wrong code (it hints at the solution)</summary>"
@@ -150,7 +150,7 @@ def section(exercise: Exercise, notebook: Path) -> str:
     return "\n".join(
         [
             f"({exercise.label})=",
-            f"## {exercise.chapter}.{exercise.number} · {exercise.title}",
+            f"## Exercise {exercise.chapter}.{exercise.number} · {exercise.title}",
             "",
             f"[To the exercise]({address}){{.external}}",
             "",
