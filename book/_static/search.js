@@ -154,8 +154,8 @@
       results.slice(0, name ? Math.max(pages, 20) : pages).map((result) => result.data()),
     );
     const loaded = name ? byName(first, name).slice(0, pages) : first;
-    // Of a word that is nowhere, Pagefind takes ever fewer letters; one or two of them are no answer.
-    const starts = asked.flatMap((query) => split(query).map((word) => word.slice(0, 3)));
+    // Of a word that is nowhere, Pagefind takes ever fewer letters; less than half of them are no answer.
+    const starts = asked.flatMap((query) => split(query).map((word) => word.slice(0, Math.max(3, word.length / 2))));
     const found = loaded
       .filter((page) => {
         const marked = [...page.excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map((mark) => mark[1].toLowerCase());
@@ -207,6 +207,19 @@
     return instead === words.toLowerCase() ? answer : { ...(await look(instead, ...most)), instead };
   };
 
+  /** An excerpt without the end of its heading, which stands above it. Pagefind marks each word by itself. */
+  const withoutHeading = (excerpt, title) => {
+    const bare = (word) => word.replace(/<[^>]*>/g, "").replace(/[:?!]$/, ".");
+    const heading = escaped(title)
+      .replace(/[.:?!]*$/, ".")
+      .split(" ")
+      .map(bare);
+    const words = excerpt.split(" ");
+    const start = words.map(bare);
+    const first = heading.findIndex((_, index) => heading.slice(index).every((word, at) => start[at] === word));
+    return first < 0 ? excerpt : words.slice(heading.length - first).join(" ");
+  };
+
   const element = (name, content, attributes = {}) => {
     const made = document.createElement(name);
     if (typeof content === "string")
@@ -229,7 +242,7 @@
               const address = new URL(section.url, root);
               return element("li", [
                 element("a", escaped(section.title), { href: address.href }),
-                ...(section.excerpt ? [element("p", section.excerpt)] : []),
+                ...(section.excerpt ? [element("p", withoutHeading(section.excerpt, section.title))] : []),
               ]);
             }),
           ),
@@ -285,7 +298,7 @@
         clearTimeout(waiting);
         waiting = setTimeout(ask, 120);
       });
-      // Enter in the field opens the best section, which has the ring. Down goes to it, and then on; up goes back.
+      // Enter in the field opens the best section, which shows its sign. Down goes to it, and then on; up goes back.
       dialog.addEventListener("keydown", async (event) => {
         if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
         const stops = [field, ...dialog.querySelectorAll(".found-card a:not([hidden])")];

@@ -14,6 +14,7 @@ from test_pages import HTML, Visit, built, site, tab  # noqa: F401
 QUERIES = {
     "why divide by sqrt": "03_#Why we divide by √D", "sqrt(d_k)": "03_#Why we divide by √D",
     "query key value": "03_#Query, key and value projections", "why softmax": "02_#Softmax and attention weights",
+    "softmax over the wrong axis": "02_#Common mistakes",
     "softmax overflow": "02_#Overflow and underflow", "einsum": "04_#einsum", "contiguous": "04_#Views and copies",
     "nan": "05_#Empty rows", "is_causal": "05_#Mask conventions", "causal mask": "05_#Causal masks",
     "masked_fill": "05_#Masking the scores", "padding mask": "05_#Padding masks", "dropout": "05_#Dropout on",
@@ -36,7 +37,7 @@ QUERIES = {
     "induction head": "21_#Induction heads", "attention is not explanation": "21_#Attention as an explanation",
     "bert": "22_#BERT", "vision transformer": "23_#The Vision Transformer", "what is attention": "01_",
     "how to install": "how_to_use#Run the notebooks", "install windows": "how_to_use#Run the notebooks",
-    "attension": "01_", "transfomer": "09_", "sofmax": "02_#Softmax",
+    "attension": "01_", "atention": "01_", "transfomer": "09_", "sofmax": "02_#Softmax",
     "make_causal_mask": "api_attention", "KeyValueCache": "api_caches", "注意": "glossary", "マスク": "glossary",
     "教師強制": "glossary", "embedding": "02_#Tokens and embeddings", "upper triangular mask": "05_#Causal masks",
     "long context": "08_#Length extrapolation", "cross entropy loss": "12_#The loss per token",
@@ -92,6 +93,12 @@ def test_a_typo_is_corrected_and_said(search, tab):  # noqa: F811
     assert re.fullmatch(r"No page matches “attension”\. \d+ pages match “attention”\.", said)
 
 
+def test_an_excerpt_repeats_no_heading(search, tab):  # noqa: F811
+    search("padding mask")
+    section = tab.locator("main .found li li", has=tab.locator("a[href$='#padding-masks']"))
+    assert section.locator("p").inner_text().startswith("Sentences have different lengths")
+
+
 def test_the_search_shows_no_solution(search, tab):  # noqa: F811
     search("sqrt")
     assert "def scaled" not in " ".join(tab.locator("main .found p").all_inner_texts())
@@ -138,10 +145,10 @@ def test_arrow_keys_go_through_the_answers_and_enter_opens_the_best_section(tab,
         links = tab.locator("#pst-search-dialog .found a")
         links.first.wait_for()
         page, section, other = (links.nth(index).evaluate("(link) => link.href") for index in (0, 1, 2))
-        ring = tab.locator("#pst-search-dialog .found a").evaluate_all(
-            "(links) => links.filter((link) => getComputedStyle(link).outlineStyle === 'solid').map(({ href }) => href)"
+        marked = tab.locator("#pst-search-dialog .found a").evaluate_all(
+            "(links) => links.filter((a) => getComputedStyle(a, '::after').content.includes('↵')).map((a) => a.href)"
         )
-        assert ring == [section]
+        assert marked == [section]
         for key, expected in [
             ("ArrowDown", section),
             ("ArrowDown", other),

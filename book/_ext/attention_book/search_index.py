@@ -23,6 +23,7 @@ ARTICLE = re.compile(r"<article[^>]*>(.*)</article>", re.DOTALL)
 TITLE = re.compile(r"<title>(.*?) &#8212;", re.DOTALL)
 LEFT_OUT = re.compile(
     r'<(script|style|svg)\b.*?</\1>|<a class="headerlink".*?</a>|<nav\b.*?</nav>'
+    r'|<span class="detail-(?:label|titles)">.*?</span>|<summary>(?:Imports|Show the code)</summary>'
     r"|<details>\s*<summary>(?:Hint|Solution|Answers?)\b.*?</details>",  # the search must not show an answer
     re.DOTALL,
 )
@@ -43,11 +44,12 @@ if (location.protocol === "file:")
 </script>
 """
 SPELLED = (
-    (r"\\sqrt\s*\{?\s*(\w+)\s*\}?", r"√\1"),
-    (r"\^\{?\\(?:top|mathsf T|mathsf\{T\})\}?", "ᵀ"),
+    (r"\\sqrt\s*(\{)?\s*(\w+)\s*(?(1)\})", r"√\2"),
+    (r"\^(\{)?\\(?:top|mathsf T|mathsf\{T\})(?(1)\})", "ᵀ"),
     (r"\\(?:mathrm|text|operatorname|mathbf)\{([^{}]*)\}", r"\1"),
     (r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)"),
     (r"\\infty", "∞"),
+    (r"\\ell\b", "ℓ"),
     (r"\\approx", "≈"),
     (r"\\cdot|\\times", "·"),
     (r"\\[\[\]()]|\\left|\\right|\\[,;!]|[${}]", ""),
@@ -64,6 +66,7 @@ ALIASES = {
     "02 Overflow and underflow": "softmax overflow, overflow, underflow, log-softmax, logsumexp, numerical stability",
     "02 Temperature": "softmax temperature, softmax with a temperature",
     "02 Self-attention for all tokens": "self-attention",
+    "02 Common mistakes: the softmax": "softmax over the wrong axis, softmax over the wrong dim, wrong axis",
     "03 Query, key and value projections": "query key value, qkv, query, key, value",
     "03 Why we divide by √D": (
         "sqrt(d_k), sqrt(d), √d_k, why divide by the square root of d, why divide by sqrt(d), scale, scaling, "
