@@ -197,6 +197,14 @@ def test_a_formula_that_cannot_be_read_is_named():
 def test_a_formula_that_cannot_be_read_does_not_end_the_build():
     shown = mathml.formula_html(nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
     page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
+def test_a_formula_and_the_mark_after_it_stand_in_one_line():
+    x, y = nodes.math("x", "x"), nodes.math("y", "y")
+    text = nodes.paragraph("", "", nodes.Text("of "), x, nodes.Text("), as "), y, nodes.Text(" is"))
+    mathml.keep_marks(None, text, "page")
+    assert [part.astext() for part in text] == ["of ", "x),", " as ", "y", " is"]
+    assert text[1]["classes"] == ["no-break"]
+
+
     assert r"<code>\nonsense &lt;x</code>" in search_index.searchable(page, 1.0, str.split)
 
 

@@ -4,7 +4,7 @@ import unicodedata
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
-from re import sub
+from re import match, sub
 from typing import Any
 
 from docutils import nodes
@@ -48,6 +48,16 @@ def mathml(tex: str, display: bool) -> str:
     return markup
 
 
+def keep_marks(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Keep a formula and the marks after it in one line; a browser may break a line on either side of a formula."""
+    for formula in list(doctree.findall(nodes.math)):
+        parent, place = formula.parent, formula.parent.index(formula)
+        after = parent[place + 1] if place + 1 < len(parent) else None
+        if isinstance(after, nodes.Text) and (marks := match(r"[.,:;?!)\]’”–-]+", after)):
+            both = nodes.inline("", "", formula, nodes.Text(marks[0]), classes=["no-break"])
+            parent[place : place + 2] = [both, nodes.Text(after[marks.end() :])]
+
+
 def formula_html(node: nodes.Element, display: bool) -> str:
     try:
         return mathml(node.astext().strip(), display)
@@ -69,5 +79,6 @@ def visit_displayed(translator: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("doctree-resolved", keep_marks)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed, None))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
