@@ -25,6 +25,9 @@ document.addEventListener("DOMContentLoaded", () => {
     });
     picture.closest("figure").append(dialog); // where the rules for pictures by day and by night hold
     dialog.showModal();
+    const fade = () => box.classList.toggle("goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    box.addEventListener("scroll", fade);
+    fade();
   };
 
   const offer = () => {

@@ -22,9 +22,11 @@ def test_a_wide_picture_is_enlarged_on_a_telephone_scrolled_and_closed(tab, site
             large = tab.locator("dialog.enlarged[open] :is(img, svg)")
             assert large.bounding_box()["width"] >= 1.9 * NARROW["width"]
             box = tab.locator("dialog.enlarged > div")
+            assert "goes-on" in box.get_attribute("class")  # its right edge fades
             box.evaluate("(box) => box.scrollTo(box.scrollWidth, 0)")
             right = large.bounding_box()["x"] + large.bounding_box()["width"]
             assert right <= NARROW["width"]
+            tab.wait_for_function("!document.querySelector('.enlarged > .goes-on')")
             tab.keyboard.press("Escape")
             large.wait_for(state="detached")
         button.click()
