@@ -178,6 +178,14 @@ def test_a_heatmap_stands_twice_on_its_page_and_one_of_them_is_hidden(tmp_path):
     )
 
 
+def test_a_picture_with_a_width_of_its_own_says_how_high_it_is(tmp_path):
+    (tmp_path / "book").mkdir()
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    page = '<article><img alt="A" src="../a.png" style="width: 15px;" /></article>'
+    made = optimize_pages.lazy_pictures(page, tmp_path / "book" / "page.html", {})
+    assert 'style="width: 15px;" width="15" height="10"' in made
+
+
 # ---------------------------------------------------------------- formulas
 
 
@@ -189,14 +197,6 @@ def test_a_formula_is_there_without_a_script_and_says_what_it_was_made_of():
     assert "display" not in mathml.mathml("x", display=False)
 
 
-def test_a_formula_that_cannot_be_read_is_named():
-    with pytest.raises(ValueError, match=r"the formula '\\\\nonsense x' cannot be read: .*nonsense"):
-        mathml.mathml(r"\nonsense x", display=False)
-
-
-def test_a_formula_that_cannot_be_read_does_not_end_the_build():
-    shown = mathml.formula_html(nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
-    page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
 def test_a_formula_and_the_mark_after_it_stand_in_one_line():
     x, y = nodes.math("x", "x"), nodes.math("y", "y")
     text = nodes.paragraph("", "", nodes.Text("of "), x, nodes.Text("), as "), y, nodes.Text(" is"))
@@ -205,6 +205,14 @@ def test_a_formula_and_the_mark_after_it_stand_in_one_line():
     assert text[1]["classes"] == ["no-break"]
 
 
+def test_a_formula_that_cannot_be_read_is_named():
+    with pytest.raises(ValueError, match=r"the formula '\\\\nonsense x' cannot be read: .*nonsense"):
+        mathml.mathml(r"\nonsense x", display=False)
+
+
+def test_a_formula_that_cannot_be_read_does_not_end_the_build():
+    shown = mathml.formula_html(nodes.math(r"\nonsense <x", r"\nonsense <x"), display=False)
+    page = f'<title>A &#8212; B</title><article><span class="math">{shown}</span></article>'
     assert r"<code>\nonsense &lt;x</code>" in search_index.searchable(page, 1.0, str.split)
 
 

@@ -333,6 +333,8 @@ def lazy_pictures(
         file = Path(posixpath.normpath(at.parent / address))
         if not re.search(r"\b(?:width|height|style)=", attributes) and file.exists() and (size := size_of(file)):
             attributes += f' width="{size[0]}" height="{size[1]}"'
+        elif (wide := re.search(r'style="width: (\d+)px;"', attributes)) and file.exists() and (size := size_of(file)):
+            attributes += f' width="{wide[1]}" height="{round(int(wide[1]) * size[1] / size[0])}"'
         if folder.endswith("_images") and name in curves and "class=" not in attributes:
             attributes += ' class="curves"'
         other = ""
