@@ -94,7 +94,7 @@ start(
     const shape = element("p", { class: "shape" });
     figure.stage.append(element("figure", { class: "card wide" }, picture, shape));
     figure.showValues(picture);
-    figure.choice("way", "Way", { transpose: "cut, then transpose", view: `view(${H}, ${T}, ${D})` });
+    figure.choice("way", "Split with", { transpose: "cut, then transpose", view: `view(${H}, ${T}, ${D})` });
     const steps = () => (state.way === "view" ? 1 : 2);
     const slider = figure.slider("step", {
       label: "Step",

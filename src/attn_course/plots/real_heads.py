@@ -44,7 +44,7 @@ def load_real_heads(model: str, sentence: str = FIRST_SENTENCE) -> tuple[list[st
 
 
 def real_heads(model: str, sentence: str = FIRST_SENTENCE, *, jobs: Sequence[str] | None = None) -> Picture:
-    """Draw what recorded heads of a published model attend to.
+    """Draw what recorded heads of a published model attend to; what SmolLM2's causal mask hides is hatched.
 
     Args:
         model, sentence: as in :func:`load_real_heads`.
@@ -57,4 +57,5 @@ def real_heads(model: str, sentence: str = FIRST_SENTENCE, *, jobs: Sequence[str
     names = list(heads) if jobs is None else list(jobs)
     if wrong := [name for name in names if name not in heads]:
         raise ValueError(f"jobs {wrong} must be among {list(heads)}")
-    return head_grid(torch.stack([heads[name] for name in names]), tokens, names=names)
+    causal = torch.ones(len(tokens), len(tokens)).tril().bool() if model == "SmolLM2-135M" else None
+    return head_grid(torch.stack([heads[name] for name in names]), tokens, names=names, mask=causal)
