@@ -927,7 +927,7 @@ def test_a_search_is_stepped_through_to_its_end(shown):
         wait_for(tab, "beam", said)
     assert part(tab, "beam").locator("tbody th").all_inner_texts() == ["it rains ■", "rain ■"]
     assert tab.get_by_role("button", name="Back to the start").is_visible()  # what is found is not lost unsaid
-    tab.get_by_label("Yes: it keeps the 4 best at every step.").check()
+    tab.get_by_label("Yes, because it keeps the 4 best at every step.").check()
     size = tab.get_by_role("slider", name="Beam size")
     size.focus()
     for _ in range(2):  # a larger beam has other steps, and the next key finds them when they are drawn
