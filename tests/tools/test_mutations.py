@@ -307,8 +307,8 @@ MUTATIONS = {
     "cache: a failed call half kept": ("caching/decoder.py", "if error is not None:", "if False:"),
     "cache: a reset that forgets nothing": (
         "caching/decoder.py",
-        'The memory stays."""\n        self.truncate(0)',
-        'The memory stays."""\n        self.truncate(self.length)',
+        "            layer.reset()",
+        "            layer.truncate(layer.length)",
     ),
     "cache in blocks: a shared block is written into": (
         "caching/paged.py",
