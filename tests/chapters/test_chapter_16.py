@@ -186,3 +186,11 @@ def test_equal_probabilities_accept_every_guess_and_a_sure_guess_is_accepted_wit
     written, accepted = chapter["settle"](torch.ones(4000, dtype=torch.long), p, sure, dice)
     assert accepted.double().mean() == pytest.approx(0.5, abs=0.04)
     assert (written[~accepted] != 1).all()
+
+
+def test_the_first_picture_has_the_flops_per_byte_that_the_chapter_computes():
+    cells = code_cells("16")
+    first = next(cell.source for cell in cells if "ratio = torch.tensor(" in cell.source)
+    computed = next(cell.outputs[0].text for cell in cells if "def bytes_fetched(" in cell.source)
+    step, prompt = (line.split()[-1] for line in computed.splitlines() if line.startswith(("step, 64", "prompt, 256")))
+    assert f"ratio = torch.tensor([0.2, {step}, 5, {prompt}, 200])" in first

@@ -218,6 +218,11 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was():
     with pytest.raises(ValueError, match=r"mask of shape \(3, 3\)"):
         layer(x[:, 4:7], mask=torch.ones(3, 3, dtype=torch.bool), cache=cache)
     assert cache.length == 4
+    handle = layer.out_proj.register_forward_pre_hook(lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        layer(x[:, 4:7], is_causal=True, cache=cache)
+    handle.remove()
+    assert cache.length == 4
     assert_close(layer(x[:, 4:], is_causal=True, cache=cache)[0], layer(x, is_causal=True)[0][:, 4:])
 
 

@@ -167,6 +167,18 @@ def test_curves_turn_dark_by_night_and_heatmaps_stay_as_the_text_describes_them(
     assert (abs(night - 0.8 * day).max(axis=2) <= 1)[cells].mean() > 0.99  # all but the edge of the table
 
 
+def test_hidden_columns_belong_to_the_heatmap_by_night(tmp_path):
+    mask = torch.ones(5, 7, dtype=torch.bool)
+    mask[:, 5:] = False
+    weights = torch.softmax(torch.randn(5, 7).masked_fill(~mask, -torch.inf), -1)
+    plots.heatmap(weights, list("abcde"), list("uvwxyz?"), mask=mask).save(tmp_path / "weights.png")
+    day = Image.open(tmp_path / "weights.png").convert("RGB")
+    night = np.asarray(optimize_pages.night_version(day)).astype(int)
+    hatch = (np.asarray(day) == 184).all(axis=2)
+    assert hatch.sum() > 500
+    assert (night[hatch] == round(0.8 * 184)).mean() > 0.95
+
+
 def test_a_heatmap_stands_twice_on_its_page_and_one_of_them_is_hidden(tmp_path):
     page = '<article><img alt="A" src="../_images/a.png" width="3" height="2" /></article>'
     names = {"a.png": "a.webp", "a.night.png": "a.night.webp"}

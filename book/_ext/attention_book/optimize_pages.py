@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import pydata_sphinx_theme
 import tinycss2
-from PIL import Image
+from PIL import Image, ImageFilter
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -270,11 +270,17 @@ def panels(drawn: np.ndarray, top: int = 0, left: int = 0) -> list[tuple[slice, 
     ]
 
 
+def share_around(points: np.ndarray) -> np.ndarray:
+    """The share of the points in a square of 25 pixels around each pixel, in 255ths."""
+    return np.asarray(Image.fromarray(points.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(12)))
+
+
 def night_version(picture: Image.Image) -> Image.Image:
     """A heatmap on a dark page: its margins and its letters change places, and its cells keep their colours."""
     day = np.asarray(picture.convert("RGB")).astype(int)
     codes = np.concatenate([m(np.arange(256), bytes=True)[:, :3] for m in (sequential(), diverging())]).astype(int)
-    near = (codes[:, None] + np.indices((3, 3, 3)).reshape(3, -1).T - 1) @ [65536, 256, 1]  # of one unit, as rounded
+    # Two units off, because the files have fewer colours.
+    near = (codes[:, None] + np.indices((5, 5, 5)).reshape(3, -1).T - 2) @ [65536, 256, 1]
     like = np.isin(day @ [65536, 256, 1], near)
     cells = np.ones_like(like)
     for down, right in np.ndindex(
@@ -284,6 +290,8 @@ def night_version(picture: Image.Image) -> Image.Image:
     for down, right in np.ndindex(5, 5):
         like = cells if down + right == 0 else like | np.roll(cells, (-down, -right), axis=(0, 1))
     cells = like
+    lines = (day == 184).all(axis=2)  # of the hatch (heatmaps.py): many on a place, and no letter near
+    cells |= (day.max(axis=2) < 255) & (share_around(lines) > 3) & (share_around(day.max(axis=2) < 150) == 0)
     grey = np.ptp(day, axis=2, keepdims=True) <= 40  # margins, lines and letters, some of them with a tint
     night = np.clip((232 - 0.82 * day) @ TURNED.T, 0, 255)
     night = np.where(grey, BACKGROUND + (INK - BACKGROUND) * (1 - day.mean(axis=2, keepdims=True) / 255), night)
