@@ -428,7 +428,7 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, arguments, says):
 def test_every_recipe_can_be_used_and_the_shipped_translator_was_trained_with_its_own():
     for path in cli.train.RECIPES.glob("*.toml"):
         assert Settings.load(cli.train._find_settings(path.stem)).corpora
-    for number, part in enumerate(("first_", "second_", "third_", ""), start=1):
+    for number, part in enumerate(("translator_1_", "translator_2_", "translator_3_", ""), start=1):
         recipe = Settings.load(cli.train._find_settings(f"translator_{number}"))
         assert recipe == Settings.load(BUNDLED / f"{part}settings.toml")
 
