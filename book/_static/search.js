@@ -25,7 +25,7 @@
     text
       .toLowerCase()
       .replace(/(?:\bca)?n['’]t\b/g, " not")
-      .match(/[\p{L}\p{N}√ᵀ∞]+/gu) ?? [];
+      .match(/\d+\.\d+|[\p{L}\p{N}√ᵀ∞]+/gu) ?? [];
   const meaning = (words) => {
     const left = words.filter((word) => !FILLERS.has(word));
     return left.length ? left : words;
@@ -48,7 +48,10 @@
         pages.flatMap(([file, list]) =>
           list.map(([anchor, title, aliases]) => {
             const plain = title.replace(/^\d+(?:\.\d+)? (?:· )?/, "");
-            const names = [plain, plain.split(":")[0], ...aliases.split(", ").filter(Boolean)];
+            const names = [
+              ...(ASIDE.test(title) ? [] : [plain, plain.split(":")[0]]),
+              ...aliases.split(", ").filter(Boolean),
+            ];
             names.push(...names.map((name) => name.replace(/(?<=[a-z])(?=[A-Z])/g, " "))); // FlexAttention as two words
             return {
               page: new URL(file, root).pathname,
@@ -133,7 +136,7 @@
       ? [...new Intl.Segmenter("ja", { granularity: "word" }).segment(words)].map(({ segment }) => segment).join(" ")
       : words
           .split(/\s+/)
-          .filter((word) => !FILLERS.has(word.toLowerCase()))
+          .filter((word, _, all) => !FILLERS.has(word.toLowerCase()) && (word.length > 1 || all.length < 4))
           .join(" ") || words;
     const known = new Set(list.flatMap((heading) => heading.words));
     // To Pagefind the two spellings of a word are two words.

@@ -50,6 +50,8 @@ QUERIES = {
     "my loss doesn't decrease": "11_#A debugging checklist", "translater does not learn": "11_#A debugging checklist",
     "beam search length penalty": "13_#Length bias", "key value cache wrong positions": "15_#Rotary positions",
     "out of memory long sequence": "17_#The memory of the score matrix", "how long does it take": "index#How long",
+    "exercise 3.1": "03_#Exercise 3.1", "exercise 5.2 solution": "05_#Exercise 5.2",
+    "transformer block": "09_#The encoder layer",
     "how many hours": "index#How long it takes", "prerequisites": "how_to_use#Are you ready",
 }  # fmt: skip
 

@@ -114,7 +114,7 @@ ALIASES = {
     "09 The encoder–decoder model": "encoder decoder",
     "09 Scaled embeddings and tied weights": "weight tying, tied embeddings, shared embeddings",
     "09 Counting parameters and FLOPs": "number of parameters, parameter count",
-    "09 The encoder layer": "encoder",
+    "09 The encoder layer": "encoder, transformer block, transformer layer",
     "09 The decoder layer": "decoder, decoder block",
     "10 Word segmentation": "japanese tokenizer, japanese tokens",
     "10 Byte-pair encoding (BPE)": "tokenizer, tokenization, bpe, subwords, subword, byte pair encoding",
@@ -216,7 +216,8 @@ WEIGHTS = (
 )
 HEADED = re.compile(r"(notebooks/(?P<chapter>\d\d)_|(?:book/)?(?P<page>how_to_use|index)\b)")
 HEADING = re.compile(r'<h([1-4])(?: id="([^"]*)")?[^>]*>(.*?)</h\1>', re.DOTALL)
-ASIDE = re.compile(r"Recap|Test yourself|Exercise|Going deeper|Where this comes from|Where to read on")
+EXERCISE = re.compile(r"Exercise \d+\.\d+")  # found by its number alone
+ASIDE = re.compile(r"Recap|Test yourself|Exercise(?! \d)|Going deeper|Where this comes from|Where to read on")
 NUMBER = re.compile(r"^\d+(?:\.\d+)? (?:· )?")
 
 
@@ -238,7 +239,8 @@ def plain(heading: str) -> str:
 
 
 def aliases(place: str, title: str) -> str:
-    return ALIASES.get(f"{place} {NUMBER.sub('', title)}", "")
+    exercise = EXERCISE.match(title)
+    return exercise[0] if exercise else ALIASES.get(f"{place} {NUMBER.sub('', title)}", "")
 
 
 def headings(page: str, place: str) -> list[list[str]]:
