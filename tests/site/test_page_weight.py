@@ -119,6 +119,15 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
     assert optimize_pages.mark_hanging_lines(blocks) == blocks
 
 
+def test_sentences_of_an_output_may_break_and_its_tables_may_not():
+    sentence = "largest difference to scaled_dot_product_attention: 0.00\n"
+    table = "factor    mean gradient   median   largest   share below 0.01\n"
+    table += "tensor([[0.5229, 0.0000, 0.0000, 0.0000, 0.0]])\n"
+    start = '<div class="output stream highlight-myst-ansi notranslate"><div class="highlight"><pre>'
+    made = optimize_pages.mark_hanging_lines(f"{start}<span></span>short\n{sentence}{table}</pre>")
+    assert made == f'{start}<span></span>short\n<span class="sentence">{sentence.strip()}</span>\n{table}</pre>'
+
+
 # ---------------------------------------------------------------- pictures
 
 

@@ -628,6 +628,28 @@ def test_on_a_telephone_the_rest_of_a_long_line_stands_behind_its_beginning(tele
     assert float(padding[:-2]) == pytest.approx((indent + 2) * 0.6 * float(size[:-2]), rel=0.1)
 
 
+COVERED = """() => [...document.querySelectorAll("button.copybtn")].filter((button) => {
+  const over = button.getBoundingClientRect(), pre = button.parentElement.querySelector("pre");
+  const texts = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT), range = document.createRange();
+  const below = (box) => box.width > 1 && box.right > over.left + 1
+    && box.bottom > over.top + 3 && box.top < over.bottom - 3;
+  while (over.width && texts.nextNode()) {
+    range.selectNodeContents(texts.currentNode);
+    if ([...range.getClientRects()].some(below)) return true;
+  }
+  return false;
+}).map((button) => button.parentElement.textContent.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("page", ["00_attention_in_one_hour", "11_debugging_a_translator", "18_smaller_caches"])
+def test_on_a_telephone_no_copy_button_lies_on_code(telephone, site, page):
+    telephone.goto(f"{site}notebooks/{page}.html")
+    telephone.locator("button.copybtn").first.wait_for(state="attached")
+    telephone.evaluate(SETTLE)
+    assert telephone.locator("button.copybtn").filter(visible=True).count() > 10
+    assert telephone.evaluate(COVERED) == []
+
+
 def test_the_page_for_missing_pages_leads_on(tab, site):
     tab.goto(f"{site}404.html")
     links = tab.locator("article a:not(.headerlink)").evaluate_all("links => links.map((link) => link.href)")

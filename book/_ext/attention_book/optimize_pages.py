@@ -396,12 +396,17 @@ FITS = 42  # characters of code that a telephone shows in one line
 CODE = re.compile(
     r'(<div class="highlight-(?:ipython3|python)[^"]*"><div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL
 )
+OUTPUT = re.compile(
+    r'(<div class="output (?:stream|text_plain) [^"]*"><div class="highlight"><pre>(?:<span></span>)?)([^<]*)(</pre>)'
+)
+COLUMNS = re.compile(r"\S {2,}\S|\[")  # of a table, a tensor or a list, which must not break
 
 
 def mark_hanging_lines(page: str) -> str:
     """The page with a mark around each long line of code that says how far it is indented.
 
-    In a narrow window the rest of such a line is indented, because at the margin it would look like a new line.
+    In a narrow window the rest of such a line is indented, because at the margin it would look like a new line. The
+    sentences among the outputs are marked, too, since they may break there.
     """
 
     def marked(code: re.Match[str]) -> str:
@@ -420,7 +425,14 @@ def mark_hanging_lines(page: str) -> str:
             lines.append(f"{mark}{line}\n</span>" if len(text) > FITS else f"{line}\n")
         return f"{code[1]}{''.join(lines)}{code[3]}"
 
-    return CODE.sub(marked, page)
+    def wrapping(output: re.Match[str]) -> str:
+        lines = output[2].split("\n")
+        for index, line in enumerate(lines):
+            if len(unescape(line)) > FITS and not COLUMNS.search(line):
+                lines[index] = f'<span class="sentence">{line}</span>'
+        return output[1] + "\n".join(lines) + output[3]
+
+    return OUTPUT.sub(wrapping, CODE.sub(marked, page))
 
 
 # ---------------------------------------------------------------- the page for missing pages
