@@ -119,6 +119,15 @@ def test_long_lines_of_code_say_their_indentation_and_the_text_stays_the_same():
     assert optimize_pages.mark_hanging_lines(blocks) == blocks
 
 
+def test_a_long_word_of_code_may_break_after_a_bracket():
+    line = '<span class="n">out</span> = proj(torch.cat(<span class="n">heads</span>, dim=-1)).sum()'
+    assert optimize_pages.breakable(line) == line
+    word = 'proj(torch.cat(<span class="n">all</span>[&quot;projections&quot;]))'
+    assert optimize_pages.breakable(f"y = {word}") == (
+        'y = proj(<wbr>torch.cat(<wbr><span class="n">all</span>[<wbr>&quot;projections&quot;]))'
+    )
+
+
 def test_sentences_of_an_output_may_break_and_its_tables_may_not():
     sentence = "largest difference to scaled_dot_product_attention: 0.00\n"
     table = "factor    mean gradient   median   largest   share below 0.01\n"

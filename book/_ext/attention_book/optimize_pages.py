@@ -400,6 +400,20 @@ OUTPUT = re.compile(
     r'(<div class="output (?:stream|text_plain) [^"]*"><div class="highlight"><pre>(?:<span></span>)?)([^<]*)(</pre>)'
 )
 COLUMNS = re.compile(r"\S {2,}\S|\[")  # of a table, a tensor or a list, which must not break
+WORD = re.compile(r"(?:<[^>]*>|&[^;\s]*;|[^\s<&])+")  # with the marks in it
+SIGN = re.compile(r"(?:<[^>]*>|&[^;\s]*;|.)")
+
+
+def breakable(line: str) -> str:
+    """A line of code whose longest words may break after a bracket, and so not within a name."""
+
+    def word(match: re.Match[str]) -> str:
+        signs = SIGN.findall(match[0])
+        if sum(len(sign) == 1 or sign[0] == "&" for sign in signs) <= FITS // 2:
+            return match[0]
+        return "".join(sign + "<wbr>" if sign in ("(", "[") else sign for sign in signs)
+
+    return WORD.sub(word, line)
 
 
 def mark_hanging_lines(page: str) -> str:
@@ -422,7 +436,7 @@ def mark_hanging_lines(page: str) -> str:
             text = unescape(re.sub(r"<[^>]*>", "", line))
             indent = len(text) - len(text.lstrip(" "))
             mark = f'<span class="long" style="--i:{indent}">' if indent else '<span class="long">'
-            lines.append(f"{mark}{line}\n</span>" if len(text) > FITS else f"{line}\n")
+            lines.append(f"{mark}{breakable(line)}\n</span>" if len(text) > FITS else f"{line}\n")
         return f"{code[1]}{''.join(lines)}{code[3]}"
 
     def wrapping(output: re.Match[str]) -> str:
