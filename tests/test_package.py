@@ -91,7 +91,14 @@ def test_the_small_attention_package_computes_with_nothing_but_torch_einops_and_
     assert run.stdout.endswith(": pip install 'attn_course[course]'\n")
 
 
-@pytest.mark.parametrize(("code", "printed"), re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL))
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_every_example_of_the_page_shows_what_it_prints():
+    assert len(EXAMPLES) == PAGE.count("```python") > 0
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES)
 def test_an_example_of_the_page_prints_what_it_shows(code, printed):
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ALONE + WITH_OPTIMIZERS + code], capture_output=True, text=True

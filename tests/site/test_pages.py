@@ -631,11 +631,11 @@ def test_on_a_telephone_the_rest_of_a_long_line_stands_behind_its_beginning(tele
 COVERED = """() => [...document.querySelectorAll("button.copybtn")].filter((button) => {
   const over = button.getBoundingClientRect(), pre = button.parentElement.querySelector("pre");
   const texts = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT), range = document.createRange();
-  const below = (box) => box.width > 1 && box.right > over.left + 1
+  const hidden = (box) => box.width > 1 && box.right > over.left + 1
     && box.bottom > over.top + 3 && box.top < over.bottom - 3;
   while (over.width && texts.nextNode()) {
     range.selectNodeContents(texts.currentNode);
-    if ([...range.getClientRects()].some(below)) return true;
+    if ([...range.getClientRects()].some(hidden)) return true;
   }
   return false;
 }).map((button) => button.parentElement.textContent.slice(0, 80))"""
