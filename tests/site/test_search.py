@@ -101,6 +101,13 @@ def test_an_excerpt_repeats_no_heading(search, tab):  # noqa: F811
     assert section.locator("p").inner_text().startswith("Sentences have different lengths")
 
 
+def test_a_single_letter_of_a_long_question_marks_no_words(search, tab):  # noqa: F811
+    search("why divide by sqrt d")
+    marks = [mark.lower() for mark in tab.locator("main .found mark").all_inner_texts()]
+    assert "sqrt" in " ".join(marks) or "divi" in " ".join(marks)
+    assert [mark for mark in marks if mark.startswith("d") and not mark.startswith("divi")] == []
+
+
 def test_the_search_shows_no_solution(search, tab):  # noqa: F811
     search("sqrt")
     assert "def scaled" not in " ".join(tab.locator("main .found p").all_inner_texts())
